@@ -1,0 +1,54 @@
+# The commands of everyday work. `make` lists them; each does what is missing before it, once.
+
+JOBS ?= $(shell nproc)
+export JOBS
+CTEST := ctest --parallel $(JOBS) --no-label-summary
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test unit asan tsan check style format lint bench clean
+
+help: ## List these commands
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: ## Install what is missing: system packages, llama.cpp's source, the test model
+	@tools/setup.sh
+
+build: setup ## Build the headrace command into build/release
+	@tools/build.sh release
+
+demo: build ## A text whose KV is eight times the memory, with the same answer
+	@python3 tools/demo.py
+
+test: setup ## Build and run the whole test suite
+	@tools/build.sh test
+	@$(CTEST) --preset test
+
+unit: setup ## The tests beside the sources, under a minute
+	@tools/build.sh test
+	@$(CTEST) --preset test --label-regex '^unit$$'
+
+asan: setup ## Unit and fault tests under the address and undefined behaviour sanitizers
+	@tools/build.sh asan
+	@$(CTEST) --preset asan
+
+tsan: setup ## Unit and fault tests under the thread sanitizer
+	@tools/build.sh tsan
+	@$(CTEST) --preset tsan
+
+check: style unit ## style and unit: run it before a commit
+
+style: ## Format, layers, spelling and the other rules that need no build
+	@tools/style.sh
+
+format: ## Format the sources in place
+	@tools/style.sh --fix
+
+lint: setup ## clang-tidy over the C++ sources
+	@tools/lint.sh
+
+bench: setup ## Speed side by side with llama-bench
+	@tools/build.sh bench
+	@python3 bench/compare.py
+
+clean: ## Remove what was built; downloads stay
+	rm -rf build/dev build/release build/test build/asan build/tsan build/bench

@@ -1,0 +1,56 @@
+#include <algorithm>
+
+#include "cache/sequence_cache.h"
+
+namespace headrace {
+
+void BlockStream::start(PageStore& store, const PageTable& table, FillQueue* fills, std::uint32_t layer,
+                        std::uint32_t end) {
+  finish();
+  store_ = &store;
+  table_ = &table;
+  fills_ = fills;
+  layer_ = layer;
+  end_ = end;
+  block_ = 0;
+  last_page_.reset();
+  lost_.reset();
+}
+
+void BlockStream::finish() {
+  for (const SlotIndex slot : streamed_) fills_->give_back(slot);
+  streamed_.clear();
+}
+
+Result<std::span<const PageView>> BlockStream::next() {
+  finish();
+  batch_.clear();
+  const std::uint32_t block_tokens = store_->options().shape.tokens;
+  for (; table_->first_position(block_) < end_; ++block_) {
+    const std::uint32_t first = table_->first_position(block_);
+    std::optional<SlotIndex> slot = table_->page(layer_, block_).slot;
+    if (!slot) {
+      Fill& fill = fills_->front(layer_, block_);
+      if (!fill.finished) {
+        if (!batch_.empty()) break;  // attention has something to do meanwhile
+        fills_->wait_front();
+      }
+      if (!fill.outcome.ok()) {
+        if (!batch_.empty()) break;
+        lost_ = PagePlace{layer_, block_};
+        return Error{ErrorCode::page_lost, fill.outcome.error().message};
+      }
+      slot = fills_->take_front();
+      streamed_.push_back(*slot);
+      ++store_->counters().pages_filled_from_disk;
+    }
+    batch_.push_back({first, std::min(block_tokens, end_ - first), store_->pool().data(*slot)});
+  }
+  if (table_->first_position(block_) >= end_ && last_page_) {
+    batch_.push_back(*last_page_);
+    last_page_.reset();
+  }
+  return std::span<const PageView>(batch_);
+}
+
+}  // namespace headrace

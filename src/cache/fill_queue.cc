@@ -1,0 +1,75 @@
+#include "cache/fill_queue.h"
+
+#include "base/check.h"
+
+namespace headrace {
+
+FillQueue::FillQueue(PageStore& store, const PageTable& table, std::uint32_t layers_end, std::uint32_t blocks_end,
+                     std::uint32_t depth)
+    : store_(store), table_(table), layers_end_(layers_end), blocks_end_(blocks_end), depth_(depth) {
+  pump();
+}
+
+FillQueue::~FillQueue() {
+  for (Fill& fill : fills_) {
+    while (!fill.finished) store_.wait();
+    store_.pool().release(fill.slot);
+  }
+}
+
+bool FillQueue::find_next() {
+  for (; next_layer_ < layers_end_; ++next_layer_, next_block_ = 0) {
+    for (; next_block_ < blocks_end_; ++next_block_) {
+      if (!table_.page(next_layer_, next_block_).slot) return true;
+    }
+  }
+  return false;
+}
+
+void FillQueue::pump() {
+  while (held_ < depth_ && find_next()) {
+    const std::optional<SlotIndex> slot = store_.pool().acquire();
+    HEADRACE_CHECK(slot.has_value(), "the slots kept free for streaming are taken");
+    Fill& fill = fills_.emplace_back();
+    fill.layer = next_layer_;
+    fill.block = next_block_;
+    fill.slot = *slot;
+    const bool started =
+        store_.start_load(table_, fill.layer, fill.block, fill.slot, [&fill](Result<void> outcome) {
+          fill.finished = true;
+          fill.outcome = std::move(outcome);
+        });
+    if (!started && !fill.finished) {  // the tier's queue is full: try again when something has finished
+      fills_.pop_back();
+      store_.pool().release(*slot);
+      return;
+    }
+    ++held_;
+    ++next_block_;
+  }
+}
+
+Fill& FillQueue::front(std::uint32_t layer, std::uint32_t block) {
+  store_.reap();
+  pump();
+  HEADRACE_CHECK(!fills_.empty() && fills_.front().layer == layer && fills_.front().block == block,
+                 "attention reads pages in another order than they are filled");
+  return fills_.front();
+}
+
+void FillQueue::wait_front() {
+  while (!fills_.front().finished) store_.wait();
+}
+
+SlotIndex FillQueue::take_front() {
+  const SlotIndex slot = fills_.front().slot;
+  fills_.pop_front();
+  return slot;
+}
+
+void FillQueue::give_back(SlotIndex slot) {
+  store_.pool().release(slot);
+  --held_;
+}
+
+}  // namespace headrace

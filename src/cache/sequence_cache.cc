@@ -1,0 +1,118 @@
+#include "cache/sequence_cache.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace headrace {
+
+Result<std::unique_ptr<SequenceCache>> SequenceCache::create(PageStore& store, std::uint64_t id) {
+  HEADRACE_TRY(store.admit_sequence());
+  return std::unique_ptr<SequenceCache>(new SequenceCache(store, id));
+}
+
+SequenceCache::SequenceCache(PageStore& store, std::uint64_t id)
+    : store_(store),
+      id_(id),
+      table_(store.options().layers, store.options().shape.tokens, store.blocks_max()) {
+  tokens_.reserve(store.options().context);
+}
+
+SequenceCache::~SequenceCache() {
+  abort();
+  for (std::uint32_t block = 0; block < table_.blocks(); ++block) {
+    for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) store_.forget({id_, block, layer}, table_);
+  }
+  store_.dismiss_sequence();
+}
+
+std::uint32_t SequenceCache::rows_possible(std::uint32_t wanted) const {
+  const std::uint32_t block_tokens = shape().tokens;
+  const std::uint32_t used = position() % block_tokens;
+  const std::uint32_t open_rows = used == 0 ? 0 : block_tokens - used;
+  const std::uint32_t open_slots = used == 0 ? 0 : table_.layers();
+  const std::uint32_t room = store_.pool().slots() - store_.stream_slots() - open_slots;
+  std::uint32_t new_blocks = room / table_.layers();
+  if (open_rows == 0) new_blocks = std::max(new_blocks, 1U);
+  const std::uint64_t room_rows = open_rows + std::uint64_t{new_blocks} * block_tokens;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, room_rows));
+}
+
+Result<void> SequenceCache::begin(std::uint32_t rows) {
+  HEADRACE_CHECK(rows > 0 && position() + rows <= store_.options().context, "a step outside the context");
+  const std::uint32_t blocks_needed = table_.block_of(position() + rows - 1) + 1;
+  const std::uint32_t new_blocks = blocks_needed > table_.blocks() ? blocks_needed - table_.blocks() : 0;
+  HEADRACE_TRY(store_.make_room(new_blocks * table_.layers() + store_.stream_slots()));
+  for (std::uint32_t block = table_.blocks(); block < blocks_needed; ++block) {
+    table_.add_block();
+    for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+      const std::optional<SlotIndex> slot = store_.pool().acquire();
+      HEADRACE_CHECK(slot.has_value(), "make_room() made too little room");
+      table_.page(layer, block).slot = slot;
+      // What lies behind the newest token must be finite for the fold (kernel/fold-inl.h).
+      std::memset(store_.pool().data(*slot), 0, shape().bytes());
+    }
+  }
+  step_rows_ = rows;
+  if (!store_.holds_everything()) {
+    fills_ = std::make_unique<FillQueue>(store_, table_, table_.layers(), table_.blocks(), store_.stream_slots());
+  }
+  return {};
+}
+
+std::span<const RowSlice> SequenceCache::rows(std::uint32_t layer) {
+  slices_.clear();
+  for (std::uint32_t row = 0; row < step_rows_;) {
+    const std::uint32_t block = table_.block_of(position() + row);
+    RowSlice slice;
+    slice.page = store_.pool().data(*table_.page(layer, block).slot);
+    slice.first_row = row;
+    slice.first_token = position() + row - table_.first_position(block);
+    slice.rows = std::min(step_rows_ - row, shape().tokens - slice.first_token);
+    slices_.push_back(slice);
+    row += slice.rows;
+  }
+  return slices_;
+}
+
+PageStream& SequenceCache::attend(std::uint32_t layer) {
+  stream_.start(store_, table_, fills_.get(), layer, position() + step_rows_);
+  return stream_;
+}
+
+void SequenceCache::commit(std::span<const TokenId> tokens) {
+  HEADRACE_CHECK(tokens.size() == step_rows_, "commit() of other rows than begin()");
+  abort();
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  for (std::uint32_t block = 0; block < table_.blocks(); ++block) {
+    if (!table_.block(block).sealed && table_.first_position(block + 1) <= position()) seal(block);
+  }
+  KvStats& counters = store_.counters();
+  const std::uint64_t token_bytes = shape().bytes() / shape().tokens * table_.layers();
+  counters.kv_bytes_needed = std::max(counters.kv_bytes_needed, position() * token_bytes);
+}
+
+void SequenceCache::abort() {
+  stream_.finish();
+  fills_.reset();
+  step_rows_ = 0;
+}
+
+void SequenceCache::seal(std::uint32_t block) {
+  const std::uint32_t first = table_.first_position(block);
+  Hasher hasher;
+  hasher.value(store_.options().model);
+  hasher.value(shape().tokens).value(shape().kv_heads).value(shape().head_dim).value(shape().type);
+  hasher.value(block == 0 ? Digest128{} : table_.block(block - 1).key);
+  hasher.field(std::as_bytes(std::span(tokens_).subspan(first, shape().tokens)));
+  table_.block(block) = {hasher.finish(), true};
+  for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+    PageEntry& page = table_.page(layer, block);
+    page.checksum = hash_bytes(store_.pool().bytes(*page.slot));
+    store_.track({id_, block, layer}, table_);
+    ++store_.counters().pages_sealed;
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,97 @@
+// SequenceCache: the keys and values of one sequence. One step goes
+//   begin(rows) -> the forward pass uses it as SequenceKv -> commit(tokens), or abort() if the pass failed.
+// A step that failed with page_lost is repeated after replay: see replay.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/fill_queue.h"
+#include "cache/page_store.h"
+#include "page/page_stream.h"
+
+namespace headrace {
+
+/// A page of a sequence.
+struct PagePlace {
+  std::uint32_t layer = 0;
+  std::uint32_t block = 0;
+};
+
+/// Streams the pages of one layer in order: resident ones at once, the others as they arrive.
+class BlockStream final : public PageStream {
+ public:
+  /// `end` is the first position that is not read. `fills` may be null when every page has a slot.
+  void start(PageStore& store, const PageTable& table, FillQueue* fills, std::uint32_t layer, std::uint32_t end);
+  /// One more page at the end, which no table knows: the one under replay.
+  void set_last_page(const PageView& page) { last_page_ = page; }
+
+  Result<std::span<const PageView>> next() override;
+  /// Gives the streamed slots back that were yielded last.
+  void finish();
+
+  /// The page that could not be restored, after next() failed with page_lost.
+  std::optional<PagePlace> lost() const { return lost_; }
+
+ private:
+  PageStore* store_ = nullptr;
+  const PageTable* table_ = nullptr;
+  FillQueue* fills_ = nullptr;
+  std::uint32_t layer_ = 0;
+  std::uint32_t end_ = 0;
+  std::uint32_t block_ = 0;
+  std::optional<PageView> last_page_;
+  std::optional<PagePlace> lost_;
+  std::vector<PageView> batch_;
+  std::vector<SlotIndex> streamed_;
+};
+
+class SequenceCache final : public SequenceKv {
+ public:
+  /// Errors: out_of_budget (bookkeeping is reserved for sequences_planned of them).
+  static Result<std::unique_ptr<SequenceCache>> create(PageStore& store, std::uint64_t id);
+  ~SequenceCache() override;
+  SequenceCache(const SequenceCache&) = delete;
+  SequenceCache& operator=(const SequenceCache&) = delete;
+
+  std::span<const TokenId> tokens() const { return tokens_; }
+  /// Most rows, up to `wanted`, that the next step can take with the slots that there are. At least 1.
+  std::uint32_t rows_possible(std::uint32_t wanted) const;
+
+  /// Makes place for `rows` more tokens and starts to load what the step will read. Errors: those of make_room().
+  Result<void> begin(std::uint32_t rows);
+  /// The rows of begin() are these tokens: seals the blocks that are full now.
+  void commit(std::span<const TokenId> tokens);
+  /// Ends a step whose forward pass failed; begin() can be called again.
+  void abort();
+  /// The page that made the last step fail with page_lost.
+  std::optional<PagePlace> lost() const { return stream_.lost(); }
+
+  // SequenceKv
+  const PageShape& shape() const override { return store_.options().shape; }
+  std::span<const RowSlice> rows(std::uint32_t layer) override;
+  PageStream& attend(std::uint32_t layer) override;
+
+  PageTable& table() { return table_; }
+  PageStore& store() { return store_; }
+
+ private:
+  SequenceCache(PageStore& store, std::uint64_t id);
+
+  std::uint32_t position() const { return static_cast<std::uint32_t>(tokens_.size()); }
+  void seal(std::uint32_t block);
+
+  PageStore& store_;
+  const std::uint64_t id_;
+  PageTable table_;
+  std::vector<TokenId> tokens_;
+  std::uint32_t step_rows_ = 0;
+  std::unique_ptr<FillQueue> fills_;
+  BlockStream stream_;
+  std::vector<RowSlice> slices_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,150 @@
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <istream>
+#include <memory>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/conversation.h"
+#include "cli/engine_flags.h"
+#include "cli/exit_code.h"
+#include "cli/progress.h"
+#include "cli/sampling_flags.h"
+
+namespace headrace {
+namespace {
+
+constexpr const char* footer =
+    "Type a line to say something. /reset starts anew, /help lists what there is, /exit or Ctrl-D\n"
+    "ends. Ctrl-C stops an answer; at the prompt it ends the program.\n"
+    "\n"
+    "Examples:\n"
+    "  headrace chat -m model.gguf\n"
+    "  headrace chat -m model.gguf --temperature 0.7 --kv-memory 256MiB\n"
+    "  printf 'Hello!\\nTell me more.\\n' | headrace chat -m model.gguf > answers.txt";
+
+constexpr const char* help =
+    "  /reset   forget the conversation\n"
+    "  /help    this list\n"
+    "  /exit    end (also Ctrl-D)\n"
+    "  Ctrl-C   stop the answer\n";
+
+struct ChatFlags {
+  EngineFlags engine;
+  SamplingFlags sampling;
+};
+
+class ChatLoop {
+ public:
+  ChatLoop(CommandContext& context, Engine& engine, const GenerateOptions& options)
+      : context_(context), conversation_(engine), options_(options) {}
+
+  /// Reads lines until the input or the user ends. Returns the exit code.
+  int run() {
+    std::string line;
+    while (read_line(line)) {
+      if (line == "/exit" || line == "/quit") break;
+      if (line.empty()) continue;
+      if (line[0] == '/') {
+        obey(line);
+        continue;
+      }
+      const int code = answer(line);
+      if (code != exit_ok) return code;
+    }
+    // Ctrl-C at the prompt is an ordinary way to leave; being told to end by someone else is not.
+    const int signal = context_.interrupts.signal();
+    return signal == 0 || signal == SIGINT ? exit_ok : context_.interrupts.exit_code();
+  }
+
+ private:
+  bool read_line(std::string& line) {
+    if (context_.in_is_terminal) context_.err << "> " << std::flush;
+    const bool read =
+        static_cast<bool>(std::getline(context_.in, line)) && !context_.interrupts.pending();
+    if (!read && context_.in_is_terminal) context_.err << std::endl;
+    if (read && !line.empty() && line.back() == '\r') line.pop_back();
+    return read;
+  }
+
+  void obey(const std::string& line) {
+    if (line == "/reset") {
+      conversation_.reset();
+      context_.err << "(a new conversation)" << std::endl;
+    } else {
+      if (line != "/help") context_.err << "there is no " << line << " here:\n";
+      context_.err << help << std::flush;
+    }
+  }
+
+  /// Something other than exit_ok ends the loop.
+  int answer(const std::string& line) {
+    Progress progress(context_, "reading");
+    options_.on_progress = [&](std::uint32_t done, std::uint32_t total) {
+      progress.update(done, total);
+      return !context_.interrupts.pending();
+    };
+    options_.on_text = [&](std::string_view piece) {
+      progress.finish();
+      context_.out << piece << std::flush;
+      return context_.out.good() && !context_.interrupts.pending();
+    };
+    const Result<Generation> generation = conversation_.say(line, options_);
+    progress.finish();
+    if (!context_.out.good()) return report_error(context_.err, output_failed(), Phase::running);
+
+    const bool stopped = context_.interrupts.pending();
+    if (stopped && context_.interrupts.signal() != SIGINT) return context_.interrupts.exit_code();
+    if (!generation.ok() && !(stopped && generation.error().code == ErrorCode::cancelled)) {
+      const int code = report_error(context_.err, generation.error(), Phase::running);
+      // A turn that does not fit is no reason to lose the conversation; scripts, however, want to
+      // know.
+      return code == exit_usage && context_.in_is_terminal ? exit_ok : code;
+    }
+    const bool answered = generation.ok() && !(stopped && generation->tokens.empty());
+    if (answered) context_.out << std::endl;
+    if (stopped) {
+      context_.interrupts.clear();
+      context_.err << (answered ? "(stopped)" : "(stopped; what you said is taken back)")
+                   << std::endl;
+    } else if (generation->finish_reason == "length") {
+      context_.err << "(cut after " << generation->tokens.size() << " tokens; see -n and --context)"
+                   << std::endl;
+    }
+    return exit_ok;
+  }
+
+  CommandContext& context_;
+  Conversation conversation_;
+  GenerateOptions options_;
+};
+
+int chat(const ChatFlags& flags, CommandContext& context) {
+  const auto fail = [&](const Error& error) {
+    return report_error(context.err, error, Phase::opening);
+  };
+  const Result<EngineOptions> options = flags.engine.options();
+  if (!options.ok()) return fail(options.error());
+  const auto engine = context.open_engine(*options);
+  if (!engine.ok()) return fail(engine.error());
+  if (!(*engine)->model().has_chat_template) {
+    return fail({ErrorCode::unsupported,
+                 "this model has no chat template; use `headrace run --raw` instead"});
+  }
+  if (context.in_is_terminal)
+    context.err << (*engine)->model().name << "; /help says what there is\n";
+  return ChatLoop(context, **engine, flags.sampling.options).run();
+}
+
+}  // namespace
+
+Command add_chat(CLI::App& program) {
+  const auto flags = std::make_shared<ChatFlags>();
+  CLI::App* command = program.add_subcommand("chat", "A conversation in the terminal");
+  flags->engine.add_to(*command, 0);
+  flags->sampling.add_to(*command, 0);
+  command->footer(footer);
+  return {command, [flags](CommandContext& context) { return chat(*flags, context); }};
+}
+
+}  // namespace headrace

@@ -1,0 +1,61 @@
+#include "cli/conversation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace headrace {
+
+std::optional<std::size_t> unread_from(const Engine& engine, std::span<const TokenId> read,
+                                       std::span<const TokenId> full) {
+  const auto same = std::mismatch(read.begin(), read.end(), full.begin(), full.end());
+  auto common = static_cast<std::size_t>(same.first - read.begin());
+  if (common == read.size()) return common < full.size() ? std::optional(common) : std::nullopt;
+
+  std::string read_bytes;
+  for (const TokenId token : read.subspan(common)) read_bytes += engine.token_bytes(token);
+  std::string full_bytes;
+  while (common < full.size() && full_bytes.size() < read_bytes.size()) {
+    full_bytes += engine.token_bytes(full[common]);
+    ++common;
+  }
+  if (full_bytes != read_bytes || common == full.size()) return std::nullopt;
+  return common;
+}
+
+Result<Generation> Conversation::say(const std::string& text, const GenerateOptions& options) {
+  messages_.push_back({"user", text});
+  Result<Generation> generation = answer(options);
+  const bool taken_back =
+      !generation.ok() || (generation->finish_reason == "cancelled" && generation->tokens.empty());
+  if (taken_back) {
+    messages_.pop_back();
+  } else {
+    messages_.push_back({"assistant", generation->text});
+  }
+  return generation;
+}
+
+Result<Generation> Conversation::answer(const GenerateOptions& options) {
+  HEADRACE_TRY_ASSIGN(const std::vector<TokenId> full, engine_.chat_prompt(messages_));
+  if (full.size() >= engine_.context()) {
+    return Error{ErrorCode::invalid_argument,
+                 "the conversation would have " + std::to_string(full.size()) +
+                     " tokens and the context has " + std::to_string(engine_.context()) +
+                     "; say less, or start anew with /reset"};
+  }
+  std::optional<std::size_t> from;
+  if (sequence_ != nullptr) from = unread_from(engine_, sequence_->tokens(), full);
+  if (!from.has_value()) {
+    sequence_.reset();  // first, so that its memory is free for the new one
+    HEADRACE_TRY_ASSIGN(sequence_, engine_.new_sequence());
+    from = 0;
+  }
+  return sequence_->generate(std::span(full).subspan(*from), options);
+}
+
+void Conversation::reset() {
+  messages_.clear();
+  sequence_.reset();
+}
+
+}  // namespace headrace

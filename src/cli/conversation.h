@@ -1,0 +1,51 @@
+// Conversation: turns of a chat over one growing Sequence, so that each turn reads only what is
+// new.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/engine.h"
+
+namespace headrace {
+
+/// Where in `full` the unread part starts, given that `read` is in the cache; nullopt if `full`
+/// does not continue it.
+///
+/// Usually `read` is a prefix of `full`. An answer may however have been generated in other tokens
+/// than its text is tokenised to ("un"+"happy" instead of "unhappy"). Then the cache is as good: it
+/// holds the same text. So bytes decide: if the bytes of `read` are a prefix of those of `full` and
+/// end at a token border of `full`, the rest of `full` continues it. Otherwise (the template
+/// changed something that was read, or the answer was cut inside a character) the conversation has
+/// to be read anew.
+std::optional<std::size_t> unread_from(const Engine& engine, std::span<const TokenId> read,
+                                       std::span<const TokenId> full);
+
+class Conversation {
+ public:
+  /// `engine` must outlive this.
+  explicit Conversation(Engine& engine) : engine_(engine) {}
+
+  /// Says `text` as the user and generates the answer. A turn that failed, or was stopped before
+  /// its answer began, is taken back. Errors: those of Engine::chat_prompt() and
+  /// Sequence::generate(), and invalid_argument when the conversation no longer fits the context.
+  Result<Generation> say(const std::string& text, const GenerateOptions& options);
+
+  /// Forgets everything.
+  void reset();
+
+  std::size_t messages() const { return messages_.size(); }
+
+ private:
+  Result<Generation> answer(const GenerateOptions& options);
+
+  Engine& engine_;
+  std::vector<ChatMessage> messages_;
+  std::unique_ptr<Sequence> sequence_;  // null: nothing read yet
+};
+
+}  // namespace headrace

@@ -1,0 +1,93 @@
+#include "cli/engine_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "base/bytes.h"
+
+namespace headrace {
+
+Result<DiskPlace> parse_disk_place(std::string_view text) {
+  DiskPlace place = {.directory = std::string(text)};
+  const std::size_t colon = text.rfind(':');
+  if (colon != std::string_view::npos) {
+    const Result<std::uint64_t> bytes = parse_byte_count(text.substr(colon + 1));
+    if (bytes.ok()) place = {.directory = std::string(text.substr(0, colon)), .bytes = *bytes};
+  }
+  if (place.directory.empty()) {
+    return Error{
+        ErrorCode::invalid_argument,
+        "--kv-disk needs a directory, for example --kv-disk /tmp/kv or --kv-disk /tmp/kv:20GiB"};
+  }
+  return place;
+}
+
+void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
+  options_.context = context;
+  const std::string context_default = context == 0 ? "default: what the model was trained for"
+                                                   : "default: " + std::to_string(context);
+  command.add_option("-m,--model", options_.model_path, "The model, a GGUF file")
+      ->required()
+      ->type_name("FILE");
+
+  const std::string group = "Context and memory";
+  command
+      .add_option("--context", options_.context,
+                  "Most tokens that prompt and answer may have (" + context_default + ")")
+      ->type_name("N")
+      ->group(group);
+  command
+      .add_option("--kv-memory", kv_memory_,
+                  "Limit for the keys and values held in memory, such as 64MiB; the rest goes to "
+                  "disk and the answer "
+                  "stays the same (default: no limit)")
+      ->type_name("SIZE")
+      ->group(group);
+  command
+      .add_option("--kv-disk", kv_disk_,
+                  "Where pages go that do not fit, and how much room they may take there "
+                  "(default: the temporary directory)")
+      ->type_name("DIR[:SIZE]")
+      ->group(group);
+  command.add_option("--kv-type", kv_type_, "How keys and values are kept: f16 (default) or f32")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->type_name("TYPE")
+      ->group(group);
+  command
+      .add_option("--block-tokens", options_.kv.tokens_per_block,
+                  "Tokens of a block, the unit that moves to disk and back; a multiple of 16 "
+                  "(default: 256)")
+      ->type_name("N")
+      ->group(group);
+
+  const std::string speed = "Speed (never changes the answer)";
+  command.add_option("--threads", options_.threads, "Threads that compute (default: one per core)")
+      ->type_name("N")
+      ->group(speed);
+  command
+      .add_option("--chunk", options_.chunk_tokens, "Most prompt tokens of one step (default: 512)")
+      ->type_name("N")
+      ->group(speed);
+}
+
+Result<EngineOptions> EngineFlags::options() const {
+  EngineOptions options = options_;
+  options.kv.type = kv_type_ == "f32" ? KvType::f32 : KvType::f16;
+  if (!kv_memory_.empty()) {
+    const Result<std::uint64_t> bytes = parse_byte_count(kv_memory_);
+    if (!bytes.ok())
+      return Error{ErrorCode::invalid_argument, "--kv-memory: " + bytes.error().message};
+    if (*bytes == 0) {
+      return Error{ErrorCode::invalid_argument,
+                   "--kv-memory is 0; leave it out for no limit, or give it a size"};
+    }
+    options.kv.memory_bytes = *bytes;
+  }
+  if (!kv_disk_.empty()) {
+    HEADRACE_TRY_ASSIGN(const DiskPlace place, parse_disk_place(kv_disk_));
+    options.kv.disk_directory = place.directory;
+    options.kv.disk_bytes = place.bytes;
+  }
+  return options;
+}
+
+}  // namespace headrace

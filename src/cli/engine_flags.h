@@ -1,0 +1,41 @@
+// EngineFlags: the options that every command which opens an engine has.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "headrace/options.h"
+#include "headrace/result.h"
+
+namespace CLI {
+class App;
+}
+
+namespace headrace {
+
+/// Where pages go that do not fit, as written after --kv-disk.
+struct DiskPlace {
+  std::string directory;
+  std::uint64_t bytes = 0;  ///< 0: no limit of its own
+};
+
+/// Reads "DIR" or "DIR:SIZE". The last colon is a separator only if an amount of bytes follows it,
+/// so directories with colons work. Errors: invalid_argument.
+Result<DiskPlace> parse_disk_place(std::string_view text);
+
+class EngineFlags {
+ public:
+  /// `context`: the default of --context. Must outlive the parsing.
+  void add_to(CLI::App& command, std::uint32_t context);
+  /// The options that the parsed flags mean. Errors: invalid_argument.
+  Result<EngineOptions> options() const;
+
+ private:
+  EngineOptions options_;
+  std::string kv_memory_;
+  std::string kv_disk_;
+  std::string kv_type_ = "f16";
+};
+
+}  // namespace headrace

@@ -1,0 +1,87 @@
+#include "cli/engine_flags.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/command_test.h"
+#include "cli/exit_code.h"
+
+namespace headrace {
+namespace {
+
+TEST(DiskPlace, TheLastColonSeparatesOnlyBeforeAnAmountOfBytes) {
+  struct Case {
+    std::string text, directory;
+    std::uint64_t bytes;
+  };
+  const std::vector<Case> cases = {
+      {"/tmp/kv", "/tmp/kv", 0},           {"/tmp/kv:64MiB", "/tmp/kv", 64 << 20},
+      {"kv:1.5GiB", "kv", 3ULL << 29},     {"/mnt/a:b", "/mnt/a:b", 0},
+      {"/mnt/a:b:4096", "/mnt/a:b", 4096}, {"/mnt/a:", "/mnt/a:", 0},
+      {"/mnt/10:30", "/mnt/10", 30},
+  };
+  for (const Case& c : cases) {
+    const auto place = parse_disk_place(c.text);
+    ASSERT_TRUE(place.ok()) << c.text;
+    EXPECT_EQ(place->directory, c.directory) << c.text;
+    EXPECT_EQ(place->bytes, c.bytes) << c.text;
+  }
+}
+
+TEST(DiskPlace, ASizeWithoutADirectoryIsRefused) {
+  EXPECT_EQ(parse_disk_place(":64MiB").error().code, ErrorCode::invalid_argument);
+}
+
+using EngineFlagsOfRun = CommandTest;
+
+TEST_F(EngineFlagsOfRun, EveryOptionReachesTheEngine) {
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--context", "4096", "--kv-memory", "64MiB",
+                 "--kv-disk", "/d:1GiB", "--kv-type", "f32", "--threads", "3", "--block-tokens",
+                 "128", "--chunk", "64"}),
+            exit_ok);
+  ASSERT_EQ(opened.size(), 1U);
+  const EngineOptions& options = opened[0];
+  EXPECT_EQ(options.model_path, "m.gguf");
+  EXPECT_EQ(options.context, 4096U);
+  EXPECT_EQ(options.threads, 3U);
+  EXPECT_EQ(options.chunk_tokens, 64U);
+  EXPECT_EQ(options.kv.type, KvType::f32);
+  EXPECT_EQ(options.kv.memory_bytes, 64U << 20);
+  EXPECT_EQ(options.kv.disk_directory, "/d");
+  EXPECT_EQ(options.kv.disk_bytes, 1U << 30);
+  EXPECT_EQ(options.kv.tokens_per_block, 128U);
+}
+
+TEST_F(EngineFlagsOfRun, WithoutOptionsTheEngineHasItsDefaults) {
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x"}), exit_ok);
+  ASSERT_EQ(opened.size(), 1U);
+  EXPECT_EQ(opened[0].context, 0U);
+  EXPECT_EQ(opened[0].threads, 0U);
+  EXPECT_EQ(opened[0].chunk_tokens, 512U);
+  EXPECT_EQ(opened[0].kv.memory_bytes, 0U);
+  EXPECT_EQ(opened[0].kv.type, KvType::f16);
+  EXPECT_EQ(opened[0].kv.tokens_per_block, 256U);
+}
+
+TEST_F(EngineFlagsOfRun, BadValuesAreUsageErrorsInOneLine) {
+  const std::vector<std::vector<std::string>> cases = {
+      {"--kv-memory", "lots"}, {"--kv-memory", "0"},  {"--kv-disk", ":4096"}, {"--kv-type", "q8"},
+      {"--context", "-5"},     {"--context", "many"}, {"--threads", "1.5"},   {"--no-such-option"},
+  };
+  for (const auto& extra : cases) {
+    err.str("");
+    std::vector<std::string> arguments = {"run", "-m", "m.gguf", "-p", "x"};
+    arguments.insert(arguments.end(), extra.begin(), extra.end());
+    EXPECT_EQ(run(arguments), exit_usage) << extra[0];
+    EXPECT_EQ(err.str().find("headrace: error: "), 0U) << err.str();
+    EXPECT_NE(err.str().find(extra[0].substr(2)), std::string::npos) << err.str();
+    EXPECT_EQ(err.str().find('\n'), err.str().size() - 1) << err.str();
+  }
+  EXPECT_EQ(out.str(), "");
+  EXPECT_TRUE(opened.empty());
+}
+
+}  // namespace
+}  // namespace headrace

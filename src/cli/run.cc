@@ -1,0 +1,118 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/engine_flags.h"
+#include "cli/exit_code.h"
+#include "cli/progress.h"
+#include "cli/prompt_text.h"
+#include "cli/run_report.h"
+#include "cli/sampling_flags.h"
+
+namespace headrace {
+namespace {
+
+constexpr const char* footer =
+    "Examples:\n"
+    "  headrace run -m model.gguf -p \"Why is the sky blue?\"\n"
+    "  headrace run -m model.gguf -f book.txt -p \"Who is the narrator?\" --kv-memory 64MiB\n"
+    "  git diff | headrace run -m model.gguf -f - -p \"Summarise this change.\" -n 200\n"
+    "  headrace run -m model.gguf --raw -p \"1 2 3 4 5\" -n 16 --json 2>/dev/null";
+
+struct RunFlags {
+  EngineFlags engine;
+  SamplingFlags sampling;
+  std::string file, prompt;
+  bool raw = false, chat = false, json = false;
+};
+
+Result<std::vector<TokenId>> prompt_tokens(const Engine& engine, const RunFlags& flags,
+                                           const std::string& text) {
+  std::vector<TokenId> tokens;
+  if (flags.chat || (!flags.raw && engine.model().has_chat_template)) {
+    const std::vector<ChatMessage> messages = {{"user", text}};
+    HEADRACE_TRY_ASSIGN(tokens, engine.chat_prompt(messages));
+  } else {
+    HEADRACE_TRY_ASSIGN(tokens, engine.tokenize(text, {}));
+  }
+  if (tokens.empty()) {
+    return Error{ErrorCode::invalid_argument, "the prompt has no tokens; give it some text"};
+  }
+  return tokens;
+}
+
+/// Generates; streams the text to `text_out`. After a write that failed, `text_out` says so.
+Result<Generation> generate(CommandContext& context, Engine& engine, const RunFlags& flags,
+                            const std::vector<TokenId>& prompt, std::ostream& text_out) {
+  HEADRACE_TRY_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence());
+  Progress progress(context, "reading");
+  GenerateOptions options = flags.sampling.options;
+  options.on_progress = [&](std::uint32_t done, std::uint32_t total) {
+    progress.update(done, total);
+    return !context.interrupts.pending();
+  };
+  options.on_text = [&](std::string_view piece) {
+    progress.finish();
+    text_out << piece << std::flush;
+    return text_out.good() && !context.interrupts.pending();
+  };
+  return sequence->generate(prompt, options);
+}
+
+int run(const RunFlags& flags, CommandContext& context) {
+  const auto fail = [&](const Error& error, Phase phase) {
+    return report_error(context.err, error, phase);
+  };
+  const Result<EngineOptions> options = flags.engine.options();
+  if (!options.ok()) return fail(options.error(), Phase::opening);
+  const Result<std::string> text = read_prompt_text(context, flags.file, flags.prompt);
+  if (!text.ok()) return fail(text.error(), Phase::opening);
+  const auto engine = context.open_engine(*options);
+  if (!engine.ok()) return fail(engine.error(), Phase::opening);
+  const auto prompt = prompt_tokens(**engine, flags, *text);
+  if (!prompt.ok()) return fail(prompt.error(), Phase::opening);
+
+  std::ostream& text_out = flags.json ? context.err : context.out;
+  const Result<Generation> generation = generate(context, **engine, flags, *prompt, text_out);
+  if (!text_out.good()) return fail(output_failed(), Phase::running);
+  if (!generation.ok() && generation.error().code == ErrorCode::cancelled &&
+      context.interrupts.pending()) {
+    return context.interrupts.exit_code();
+  }
+  if (!generation.ok()) return fail(generation.error(), Phase::running);
+
+  text_out << std::endl;
+  const std::size_t threads =
+      options->threads != 0 ? options->threads : context.env.hardware_threads();
+  const RunReport report = {**engine, *options, *generation, threads};
+  print_summary(context.err, report);
+  if (flags.json) context.out << to_json(report) << std::endl;
+  if (!context.out.good()) return fail(output_failed(), Phase::running);
+  return context.interrupts.pending() ? context.interrupts.exit_code() : exit_ok;
+}
+
+}  // namespace
+
+Command add_run(CLI::App& program) {
+  const auto flags = std::make_shared<RunFlags>();
+  CLI::App* command = program.add_subcommand("run", "Read a prompt, write the model's answer");
+  command->add_option("-f,--file", flags->file, "A text to read first; - is standard input")
+      ->type_name("FILE");
+  command->add_option("-p,--prompt", flags->prompt, "The prompt; after -f's text and a blank line")
+      ->type_name("TEXT");
+  CLI::Option* raw = command->add_flag("--raw", flags->raw,
+                                       "Continue the text as it is, without the chat template");
+  command->add_flag("--chat", flags->chat, "Use the model's chat template (default, if it has one)")
+      ->excludes(raw);
+  command->add_flag(
+      "--json", flags->json,
+      "One JSON object with text, tokens and figures on stdout; everything else goes to stderr");
+  flags->engine.add_to(*command, 0);
+  flags->sampling.add_to(*command, 128);
+  command->footer(footer);
+  return {command, [flags](CommandContext& context) { return run(*flags, context); }};
+}
+
+}  // namespace headrace

@@ -1,0 +1,25 @@
+// What `headrace run` says about a finished run, for people and for programs.
+#pragma once
+
+#include <cstddef>
+#include <ostream>
+#include <string>
+
+#include "headrace/engine.h"
+
+namespace headrace {
+
+struct RunReport {
+  const Engine& engine;
+  const EngineOptions& options;
+  const Generation& generation;
+  std::size_t threads;  ///< in use
+};
+
+/// A few lines of figures.
+void print_summary(std::ostream& out, const RunReport& report);
+
+/// One line: a JSON object. docs name its fields; never rename one.
+std::string to_json(const RunReport& report);
+
+}  // namespace headrace

@@ -1,0 +1,121 @@
+// Env: the only door to the world (invariant 7): files, clock, threads, randomness. Code outside
+// this folder opens no file, starts no thread and reads no clock, so every fault, crash and
+// schedule can be a seeded unit test.
+//
+// Implementations: posix_env() (the real one), MemoryEnv (files in memory), FaultEnv (wraps another
+// Env and makes chosen operations fail or damage data).
+//
+// Thread-safety: an Env and its files may be used from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/parallel.h"
+#include "headrace/result.h"
+
+namespace headrace {
+
+/// How a file is opened.
+enum class OpenMode {
+  read,        ///< must exist
+  read_write,  ///< must exist
+  create_new,  ///< must not exist; read and write; mode 0600
+};
+
+/// An open file with positional access. Closed when destroyed.
+class File {
+ public:
+  virtual ~File() = default;
+
+  /// Fills all `parts` in order from `offset`. A file that ends earlier is an error: corrupt, with
+  /// what was missing. Interrupted and short reads are continued. Errors: io, corrupt.
+  virtual Result<void> read_at(std::uint64_t offset, std::span<const MutableBytes> parts) = 0;
+
+  /// Writes all `parts` in order at `offset`, extending the file where needed.
+  /// After an error any part of them may have been written.
+  /// Errors: out_of_budget (no space left on device), io.
+  virtual Result<void> write_at(std::uint64_t offset, std::span<const Bytes> parts) = 0;
+
+  /// Makes everything written durable, and the name of a file that create_new made. After an error
+  /// nothing about earlier writes is known. Errors: io, out_of_budget.
+  virtual Result<void> sync() = 0;
+
+  virtual Result<std::uint64_t> size() const = 0;
+  virtual Result<void> truncate(std::uint64_t size) = 0;
+
+  /// Asks the system to forget its cached copy of the file, so that the next read comes from the
+  /// device. A hint.
+  virtual void drop_cache() = 0;
+};
+
+/// A file mapped read-only into memory. Unmapped when destroyed.
+class MappedFile {
+ public:
+  virtual ~MappedFile() = default;
+  virtual Bytes bytes() const = 0;
+};
+
+/// An exclusive claim on a path, held until destroyed (also given up when the process dies).
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
+/// Runs jobs on threads of its own, first come first served. Destroying it waits for the jobs
+/// submitted so far.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual void submit(std::function<void()> job) = 0;
+};
+
+class Env {
+ public:
+  virtual ~Env() = default;
+
+  // Files. Paths are UTF-8. Messages name the path and the system's reason.
+  virtual Result<std::unique_ptr<File>> open_file(const std::string& path, OpenMode mode) = 0;
+  /// Wants a regular file that is not empty. Errors: not_found, io.
+  virtual Result<std::unique_ptr<MappedFile>> map_file(const std::string& path) = 0;
+  /// The whole file. Errors: not_found, io.
+  virtual Result<std::string> read_file(const std::string& path) = 0;
+  virtual Result<void> remove_file(const std::string& path) = 0;
+  /// With all parents. Fine if it exists; mode 0700 where made.
+  virtual Result<void> make_directories(const std::string& path) = 0;
+  /// Only an empty one.
+  virtual Result<void> remove_directory(const std::string& path) = 0;
+  /// The names in it, sorted.
+  virtual Result<std::vector<std::string>> list_directory(const std::string& path) = 0;
+  virtual bool exists(const std::string& path) = 0;
+  /// Available to this user.
+  virtual Result<std::uint64_t> free_bytes(const std::string& directory) = 0;
+  /// Claims `path` (created if missing, not removed) for this process. Errors: io when someone else
+  /// holds it.
+  virtual Result<std::unique_ptr<FileLock>> lock_file(const std::string& path) = 0;
+  virtual std::string temporary_directory() = 0;
+
+  // Time. Monotonic, for measuring and for time limits.
+  virtual std::chrono::nanoseconds now() = 0;
+
+  // Randomness, for names and seeds.
+  virtual std::uint64_t random() = 0;
+
+  // Threads.
+  virtual std::unique_ptr<Executor> new_executor(std::size_t threads) = 0;
+  /// `workers` >= 1 includes the calling thread.
+  virtual std::unique_ptr<Parallel> new_parallel(std::size_t workers) = 0;
+  virtual std::size_t hardware_threads() = 0;
+  virtual std::uint64_t physical_memory_bytes() = 0;
+};
+
+/// The real world. Lives for the whole process.
+Env& posix_env();
+
+}  // namespace headrace

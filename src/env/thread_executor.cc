@@ -1,0 +1,47 @@
+#include "env/thread_executor.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace headrace {
+
+ThreadExecutor::ThreadExecutor(std::size_t threads) {
+  HEADRACE_CHECK(threads > 0, "an executor has a thread to run jobs on");
+  threads_.reserve(threads);
+  for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+ThreadExecutor::~ThreadExecutor() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadExecutor::submit(std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
+void ThreadExecutor::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    {
+      const std::function<void()> job = std::move(queue_.front());
+      queue_.pop_front();
+      lock.unlock();
+      job();
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,36 @@
+// ThreadExecutor: an Executor on threads of its own.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "env/env.h"
+
+namespace headrace {
+
+/// Jobs start in the order of submission. A job may submit further jobs; the destructor runs those
+/// too.
+class ThreadExecutor final : public Executor {
+ public:
+  explicit ThreadExecutor(std::size_t threads);
+  ThreadExecutor(const ThreadExecutor&) = delete;
+  ThreadExecutor& operator=(const ThreadExecutor&) = delete;
+  ~ThreadExecutor() override;
+
+  void submit(std::function<void()> job) override;
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;  // guarded by mutex_
+  bool stopping_ = false;                    // guarded by mutex_
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,86 @@
+#include "kernel/matmul.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/check.h"
+
+namespace headrace::kernel {
+namespace {
+
+/// Columns of one task when a single row goes through: enough weights to outweigh the hand-out, few enough to balance.
+constexpr std::uint32_t row_task_columns = 96;
+
+/// A float panel is the larger of the two kinds: 4 bytes a weight, and one row that ggml decodes into.
+std::size_t scratch_bytes(std::uint32_t width) {
+  return round_up(std::size_t{width} * panel_columns * sizeof(float) + std::size_t{width} * sizeof(float), 4096);
+}
+
+}  // namespace
+
+Result<MatrixMultiplier> MatrixMultiplier::create(Parallel& parallel, std::uint32_t width_max) {
+  HEADRACE_TRY_ASSIGN(AlignedBuffer scratch, AlignedBuffer::allocate(parallel.workers() * scratch_bytes(width_max)));
+  return MatrixMultiplier(parallel, width_max, std::move(scratch));
+}
+
+std::byte* MatrixMultiplier::worker_scratch(std::size_t worker) {
+  return scratch_.data() + worker * scratch_bytes(width_max_);
+}
+
+IntegerPanel MatrixMultiplier::worker_panel(std::size_t worker) {
+  std::byte* base = worker_scratch(worker);
+  const std::size_t blocks = width_max_ / quant_block;
+  IntegerPanel panel;
+  panel.weights = reinterpret_cast<std::uint8_t*>(base);
+  panel.scales = reinterpret_cast<float*>(base + std::size_t{width_max_} * panel_columns);
+  panel.minimums = panel.scales + blocks * panel_columns;
+  return panel;
+}
+
+void MatrixMultiplier::run_task(const Product& product, const InputRows& input, std::uint32_t first,
+                                std::uint32_t columns, std::size_t worker) {
+  const KernelTable& table = kernels();
+  const WeightMatrix& matrix = *product.matrix;
+  const OutputRows out{product.out.data + first, product.out.stride, product.out.accumulate};
+  if (is_integer(matrix.rows.format)) {
+    const IntegerPanel panel = worker_panel(worker);
+    if (input.count == 1) {
+      table.integer_row_product(matrix.rows, first, columns, input.quantized, panel, out.data, out.accumulate);
+    } else {
+      table.unpack_panel(matrix.rows, first, columns, panel);
+      table.integer_panel_product(matrix.rows.format, panel, columns, input.quantized, input.count, out);
+    }
+    return;
+  }
+  const std::uint32_t width = matrix.rows.width;
+  auto* panel = reinterpret_cast<float*>(worker_scratch(worker));
+  float* row = panel + std::size_t{width} * panel_columns;
+  for (std::uint32_t column = 0; column < columns; ++column) {
+    matrix.to_float(matrix.rows.data + (first + column) * matrix.rows.row_bytes, row, width);
+    for (std::uint32_t k = 0; k < width; ++k) panel[std::size_t{k} * panel_columns + column] = row[k];
+  }
+  table.float_panel_product(panel, width, columns, input.floats, input.count, out);
+}
+
+void MatrixMultiplier::run(std::span<const Product> products, const InputRows& input) {
+  constexpr std::size_t products_max = 4;
+  HEADRACE_CHECK(products.size() <= products_max, "more products in a step than a layer has");
+  std::array<std::size_t, products_max + 1> first_task{};
+  std::array<std::uint32_t, products_max> task_columns{};
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const WeightMatrix& matrix = *products[i].matrix;
+    HEADRACE_CHECK(matrix.rows.width <= width_max_, "a matrix wider than the panels");
+    const bool direct = input.count == 1 && is_integer(matrix.rows.format);
+    task_columns[i] = direct ? row_task_columns : panel_columns;
+    first_task[i + 1] = first_task[i] + (matrix.outputs + task_columns[i] - 1) / task_columns[i];
+  }
+  parallel_->run(first_task[products.size()], [&](std::size_t task, std::size_t worker) {
+    std::size_t i = 0;
+    while (task >= first_task[i + 1]) ++i;
+    const auto first = static_cast<std::uint32_t>(task - first_task[i]) * task_columns[i];
+    const std::uint32_t columns = std::min(task_columns[i], products[i].matrix->outputs - first);
+    run_task(products[i], input, first, columns, worker);
+  });
+}
+
+}  // namespace headrace::kernel

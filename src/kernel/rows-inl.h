@@ -1,0 +1,65 @@
+// Kernels over one row: normalisation, activation, quantisation, rotation.
+#pragma once
+
+namespace headrace::kernel::HEADRACE_ISA {
+
+/// Calls f(offset) for whole vectors; widths are multiples of 16 (checked when the model is loaded).
+#define HEADRACE_FOR_LANES(offset, width) for (std::uint32_t offset = 0; offset < (width); offset += lanes)
+
+/// Zhang & Sennrich 2019. The mean square is summed in 16 lanes, then across them.
+static void rms_norm(const float* x, const float* weight, float epsilon, std::uint32_t width, float* out) {
+  F squares = zero();
+  HEADRACE_FOR_LANES(i, width) {
+    const F v = load(x + i);
+    squares = fma(v, v, squares);
+  }
+  const float mean = reduce_add(squares) / static_cast<float>(width);
+  const F scale = set1(1.0F / __builtin_sqrtf(mean + epsilon));
+  HEADRACE_FOR_LANES(i, width) store(out + i, mul(mul(load(x + i), scale), load(weight + i)));
+}
+
+/// silu(g) = g / (1 + e^-g); e^-g is computed as 2^(-g log2 e), capped so that the division never meets infinity.
+static void swiglu(const float* gate, const float* up, std::uint32_t width, float* out) {
+  const F minus_log2e = set1(-1.44269504088896341F);
+  const F cap = set1(126.0F);
+  HEADRACE_FOR_LANES(i, width) {
+    const F g = load(gate + i);
+    const F power = mul(g, minus_log2e);
+    const F capped = sub(zero(), max(sub(zero(), power), sub(zero(), cap)));
+    const F silu = div(g, add(set1(1.0F), exp2_lanes(capped)));
+    store(out + i, mul(silu, load(up + i)));
+  }
+}
+
+static void add_rows(float* x, const float* y, std::uint32_t width) {
+  HEADRACE_FOR_LANES(i, width) store(x + i, add(load(x + i), load(y + i)));
+}
+
+static void quantize_row(const float* x, QuantizedRows out) {
+  for (std::uint32_t b = 0; b < out.width / quant_block; ++b) {
+    const F v0 = load(x + b * quant_block);
+    const F v1 = load(x + b * quant_block + lanes);
+    const float largest = reduce_max(max(abs(v0), abs(v1)));
+    const float inverse = largest > 0.0F ? 127.0F / largest : 0.0F;
+    std::int8_t* values = out.values + b * quant_block;
+    store_int8(values, mul(v0, set1(inverse)));
+    store_int8(values + lanes, mul(v1, set1(inverse)));
+    std::int32_t sum = 0;
+    for (std::uint32_t i = 0; i < quant_block; ++i) sum += values[i];
+    const float scale = largest / 127.0F;
+    out.scales[b] = scale;
+    out.sums[b] = sum;
+    out.scaled_sums[b] = scale * static_cast<float>(sum);
+  }
+}
+
+static void rope_pairs(float* head, const float* cosine, const float* sine, std::uint32_t pairs) {
+  for (std::uint32_t i = 0; i < pairs; ++i) {
+    const float x = head[2 * i];
+    const float y = head[2 * i + 1];
+    head[2 * i] = x * cosine[i] - y * sine[i];
+    head[2 * i + 1] = x * sine[i] + y * cosine[i];
+  }
+}
+
+}  // namespace headrace::kernel::HEADRACE_ISA

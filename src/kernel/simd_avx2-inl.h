@@ -1,0 +1,94 @@
+// AVX2 with FMA and F16C: two registers make the 16 lanes. Included by simd.h only.
+#pragma once
+
+struct F { __m256 lo, hi; };
+struct I { __m256i lo, hi; };
+
+HEADRACE_INLINE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+HEADRACE_INLINE F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+HEADRACE_INLINE F load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+HEADRACE_INLINE void store(float* p, F x) {
+  _mm256_storeu_ps(p, x.lo);
+  _mm256_storeu_ps(p + 8, x.hi);
+}
+HEADRACE_INLINE F add(F a, F b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+HEADRACE_INLINE F sub(F a, F b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+HEADRACE_INLINE F mul(F a, F b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+HEADRACE_INLINE F div(F a, F b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+HEADRACE_INLINE F fma(F a, F b, F c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+HEADRACE_INLINE F max(F a, F b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+HEADRACE_INLINE F abs(F a) {
+  const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
+  return {_mm256_and_ps(a.lo, mask), _mm256_and_ps(a.hi, mask)};
+}
+HEADRACE_INLINE F round_nearest(F a) {
+  constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(a.lo, mode), _mm256_round_ps(a.hi, mode)};
+}
+HEADRACE_INLINE F zero_where_below(F x, float bound, F value) {
+  const __m256 b = _mm256_set1_ps(bound);
+  return {_mm256_and_ps(_mm256_cmp_ps(x.lo, b, _CMP_GE_OQ), value.lo),
+          _mm256_and_ps(_mm256_cmp_ps(x.hi, b, _CMP_GE_OQ), value.hi)};
+}
+HEADRACE_INLINE F scale_by_power(F value, F whole) {
+  const __m256i lo = _mm256_slli_epi32(_mm256_cvtps_epi32(whole.lo), 23);
+  const __m256i hi = _mm256_slli_epi32(_mm256_cvtps_epi32(whole.hi), 23);
+  return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(value.lo), lo)),
+          _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(value.hi), hi))};
+}
+HEADRACE_INLINE F keep_first(F x, std::uint32_t count, float fill) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i n = _mm256_set1_epi32(static_cast<int>(count));
+  const __m256 f = _mm256_set1_ps(fill);
+  const __m256i keep_lo = _mm256_cmpgt_epi32(n, lane);
+  const __m256i keep_hi = _mm256_cmpgt_epi32(n, _mm256_add_epi32(lane, _mm256_set1_epi32(8)));
+  return {_mm256_blendv_ps(f, x.lo, _mm256_castsi256_ps(keep_lo)),
+          _mm256_blendv_ps(f, x.hi, _mm256_castsi256_ps(keep_hi))};
+}
+
+HEADRACE_INLINE F load_f16(const std::uint16_t* p) {
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+HEADRACE_INLINE void store_f16(std::uint16_t* p, F x) {
+  constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.lo, mode));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.hi, mode));
+}
+
+HEADRACE_INLINE I set1_i32(std::int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+HEADRACE_INLINE F to_float(I x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
+HEADRACE_INLINE void store_int8(std::int8_t* p, F x) {
+  const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
+  const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
+}
+
+struct W { __m256i lo, hi; };
+HEADRACE_INLINE W load_weights(const std::uint8_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+}
+HEADRACE_INLINE __m256i dot4_half(__m256i acc, __m256i w, __m256i a) {
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)));
+}
+/// Products of bytes are added in pairs in 16 bits, which would saturate for weights above 128: wide weights go through
+/// their two nibbles.
+HEADRACE_INLINE __m256i dot4_half_wide(__m256i acc, __m256i w, __m256i a) {
+  const __m256i nibble = _mm256_set1_epi8(15);
+  const __m256i low = _mm256_maddubs_epi16(_mm256_and_si256(w, nibble), a);
+  const __m256i high = _mm256_maddubs_epi16(_mm256_and_si256(_mm256_srli_epi16(w, 4), nibble), a);
+  return _mm256_add_epi32(acc, _mm256_add_epi32(_mm256_madd_epi16(low, _mm256_set1_epi16(1)),
+                                                _mm256_madd_epi16(high, _mm256_set1_epi16(16))));
+}
+template <bool Wide>
+HEADRACE_INLINE I dot4(I acc, W w, const std::int8_t* a) {
+  std::int32_t four;
+  std::memcpy(&four, a, 4);
+  const __m256i b = _mm256_set1_epi32(four);
+  if constexpr (Wide) return {dot4_half_wide(acc.lo, w.lo, b), dot4_half_wide(acc.hi, w.hi, b)};
+  return {dot4_half(acc.lo, w.lo, b), dot4_half(acc.hi, w.hi, b)};
+}

@@ -1,0 +1,33 @@
+// The kernel table of one instruction set. Each isa_*.cc defines HEADRACE_ISA and includes this file once.
+#pragma once
+
+#include "kernel/kernels.h"
+#include "kernel/simd.h"
+// The kernels, in the order in which they use each other.
+#include "kernel/blocks-inl.h"
+#include "kernel/matmul-inl.h"
+#include "kernel/row_product-inl.h"
+#include "kernel/rows-inl.h"
+#include "kernel/fold-inl.h"
+
+namespace headrace::kernel::HEADRACE_ISA {
+
+extern const KernelTable table;
+const KernelTable table = {
+    .name = HEADRACE_ISA_NAME,
+    .rms_norm = rms_norm,
+    .swiglu = swiglu,
+    .add = add_rows,
+    .quantize_row = quantize_row,
+    .rope_pairs = rope_pairs,
+    .unpack_panel = unpack_panel_any,
+    .integer_panel_product = integer_panel_product_any,
+    .integer_row_product = integer_row_product_any,
+    .float_panel_product = float_panel_product,
+    .store_kv = store_kv,
+    .fold_page = fold_page,
+    .fold_merge = fold_merge,
+    .fold_finish = fold_finish,
+};
+
+}  // namespace headrace::kernel::HEADRACE_ISA

@@ -1,0 +1,235 @@
+#include "model/forward.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <initializer_list>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+/// Rows whose logits are computed together: amortises reading the output matrix, and bounds the buffer.
+constexpr std::uint32_t logits_rows = 32;
+/// Rows of one task of a row-wise operation.
+constexpr std::uint32_t rows_per_task = 8;
+
+std::uint32_t widest_input(const ModelShape& shape) {
+  return std::max({shape.embedding, shape.query_width(), shape.feed_forward});
+}
+
+}  // namespace
+
+/// Divides one allocation: counts while there is no memory yet, hands out parts when there is.
+struct ForwardPass::Carver {
+  std::byte* memory = nullptr;
+  std::size_t bytes = 0;
+
+  template <typename T>
+  void take(T*& part, std::size_t count) {
+    if (memory != nullptr) part = reinterpret_cast<T*>(memory + bytes);
+    bytes += round_up(count * sizeof(T), 64);
+  }
+};
+
+Result<ForwardPass> ForwardPass::create(const Model& model, Parallel& parallel, const PageShape& page,
+                                        std::uint32_t rows_max) {
+  HEADRACE_TRY_ASSIGN(kernel::MatrixMultiplier multiplier,
+                      kernel::MatrixMultiplier::create(parallel, widest_input(model.shape)));
+  HEADRACE_TRY_ASSIGN(Attention attention, Attention::create(parallel, model.shape, page, rows_max));
+  ForwardPass pass(model, parallel, rows_max, std::move(multiplier), std::move(attention));
+  HEADRACE_TRY(pass.allocate());
+  return pass;
+}
+
+Result<void> ForwardPass::allocate() {
+  Carver measure;
+  carve(measure);
+  HEADRACE_TRY_ASSIGN(memory_, AlignedBuffer::allocate(measure.bytes));
+  Carver place{memory_.data()};
+  carve(place);
+  return {};
+}
+
+void ForwardPass::carve(Carver& carver) {
+  const ModelShape& shape = model_->shape;
+  const std::size_t rows = rows_max_;
+  const std::size_t pairs = model_->rope.frequencies.size();
+  const std::size_t blocks = (widest_input(shape) + kernel::quant_block - 1) / kernel::quant_block;
+  carver.take(hidden_, rows * shape.embedding);
+  carver.take(normed_, rows * shape.embedding);
+  carver.take(query_, rows * shape.query_width());
+  carver.take(key_, rows * shape.kv_width());
+  carver.take(value_, rows * shape.kv_width());
+  carver.take(attended_, rows * shape.query_width());
+  carver.take(gate_, rows * shape.feed_forward);
+  carver.take(up_, rows * shape.feed_forward);
+  carver.take(cosine_, rows * pairs);
+  carver.take(sine_, rows * pairs);
+  carver.take(logits_, std::size_t{logits_rows} * shape.vocabulary);
+  carver.take(quantized_.values, rows * blocks * kernel::quant_block);
+  carver.take(quantized_.scales, rows * blocks);
+  carver.take(quantized_.scaled_sums, rows * blocks);
+  carver.take(quantized_.sums, rows * blocks);
+}
+
+template <typename Callable>
+void ForwardPass::for_rows(std::uint32_t count, Callable callable) {
+  if (count == 1) return callable(0U);
+  const std::size_t tasks = (count + rows_per_task - 1) / rows_per_task;
+  parallel_->run(tasks, [&](std::size_t task, std::size_t) {
+    const auto first = static_cast<std::uint32_t>(task * rows_per_task);
+    for (std::uint32_t row = first; row < std::min(count, first + rows_per_task); ++row) callable(row);
+  });
+}
+
+void ForwardPass::embed(std::span<const TokenId> tokens) {
+  const kernel::WeightMatrix& table = model_->embedding;
+  const std::uint32_t width = model_->shape.embedding;
+  for_rows(static_cast<std::uint32_t>(tokens.size()), [&](std::uint32_t row) {
+    table.to_float(table.rows.data + static_cast<std::size_t>(tokens[row]) * table.rows.row_bytes,
+                   hidden_ + std::size_t{row} * width, width);
+  });
+}
+
+void ForwardPass::prepare_rope(const Segment& segment) {
+  const RopeSpec& rope = model_->rope;
+  const std::size_t pairs = rope.frequencies.size();
+  for_rows(static_cast<std::uint32_t>(segment.tokens.size()), [&](std::uint32_t row) {
+    const double position = segment.first_position + row;
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const double angle = position * rope.frequencies[i];
+      cosine_[row * pairs + i] = static_cast<float>(std::cos(angle)) * rope.magnitude;
+      sine_[row * pairs + i] = static_cast<float>(std::sin(angle)) * rope.magnitude;
+    }
+  });
+}
+
+kernel::InputRows ForwardPass::input_rows(const float* rows, std::uint32_t width, std::uint32_t count) {
+  kernel::InputRows input;
+  input.floats = rows;
+  input.count = count;
+  input.quantized = quantized_;
+  input.quantized.width = width;
+  return input;
+}
+
+void ForwardPass::norm_rows(const float* weight, const float* x, std::uint32_t count) {
+  const std::uint32_t width = model_->shape.embedding;
+  for_rows(count, [&](std::uint32_t row) {
+    const std::size_t at = std::size_t{row} * width;
+    kernel::kernels().rms_norm(x + at, weight, model_->shape.norm_epsilon, width, normed_ + at);
+  });
+}
+
+void ForwardPass::multiply(std::initializer_list<std::pair<const Linear*, kernel::OutputRows>> products,
+                           const kernel::InputRows& input) {
+  std::array<kernel::Product, 4> list;
+  std::size_t count = 0;
+  bool quantize = false;
+  for (const auto& [linear, out] : products) {
+    list[count++] = {&linear->weights, out};
+    quantize = quantize || kernel::is_integer(linear->weights.rows.format);
+  }
+  const std::uint32_t width = input.quantized.width;
+  if (quantize) {
+    for_rows(input.count, [&](std::uint32_t row) {
+      kernel::kernels().quantize_row(input.floats + std::size_t{row} * width, input.quantized.from_row(row));
+    });
+  }
+  multiplier_.run({list.data(), count}, input);
+  for (const auto& [linear, out] : products) {
+    if (linear->bias == nullptr) continue;
+    for (std::uint32_t row = 0; row < input.count; ++row) {
+      kernel::kernels().add(out.data + row * out.stride, linear->bias, linear->weights.outputs);
+    }
+  }
+}
+
+void ForwardPass::write_kv(const Segment& segment, std::uint32_t layer) {
+  const ModelShape& shape = model_->shape;
+  const PageShape& page = segment.kv->shape();
+  const auto pairs = static_cast<std::uint32_t>(model_->rope.frequencies.size());
+  const auto count = static_cast<std::uint32_t>(segment.tokens.size());
+  for_rows(count, [&](std::uint32_t row) {
+    const auto rotate = [&](float* heads, std::uint32_t head_count) {
+      for (std::uint32_t head = 0; head < head_count; ++head) {
+        kernel::kernels().rope_pairs(heads + std::size_t{head} * shape.head_dim, cosine_ + std::size_t{row} * pairs,
+                                     sine_ + std::size_t{row} * pairs, pairs);
+      }
+    };
+    rotate(query_ + std::size_t{row} * shape.query_width(), shape.query_heads);
+    rotate(key_ + std::size_t{row} * shape.kv_width(), shape.kv_heads);
+  });
+  for (const RowSlice& slice : segment.kv->rows(layer)) {
+    for_rows(slice.rows, [&](std::uint32_t i) {
+      const std::size_t at = std::size_t{slice.first_row + i} * shape.kv_width();
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        kernel::kernels().store_kv(key_ + at + head * shape.head_dim, value_ + at + head * shape.head_dim,
+                                   slice.first_token + i, shape.head_dim, page.type, slice.page + page.k_offset(head),
+                                   slice.page + page.v_offset(head));
+      }
+    });
+  }
+}
+
+Result<void> ForwardPass::run_attention(const Segment& segment, std::uint32_t layer) {
+  const ModelShape& shape = model_->shape;
+  const LayerWeights& weights = model_->layers[layer];
+  const auto count = static_cast<std::uint32_t>(segment.tokens.size());
+  norm_rows(weights.attention_norm, hidden_, count);
+  multiply({{&weights.query, {query_, shape.query_width(), false}},
+            {&weights.key, {key_, shape.kv_width(), false}},
+            {&weights.value, {value_, shape.kv_width(), false}}},
+           input_rows(normed_, shape.embedding, count));
+  write_kv(segment, layer);
+  HEADRACE_TRY(attention_.run({query_, attended_, count, segment.first_position}, segment.kv->shape(),
+                              segment.kv->attend(layer)));
+  multiply({{&weights.attention_output, {hidden_, shape.embedding, true}}},
+           input_rows(attended_, shape.query_width(), count));
+  return {};
+}
+
+void ForwardPass::run_feed_forward(const LayerWeights& layer, std::uint32_t count) {
+  const ModelShape& shape = model_->shape;
+  norm_rows(layer.feed_forward_norm, hidden_, count);
+  multiply({{&layer.gate, {gate_, shape.feed_forward, false}}, {&layer.up, {up_, shape.feed_forward, false}}},
+           input_rows(normed_, shape.embedding, count));
+  for_rows(count, [&](std::uint32_t row) {
+    const std::size_t at = std::size_t{row} * shape.feed_forward;
+    kernel::kernels().swiglu(gate_ + at, up_ + at, shape.feed_forward, gate_ + at);
+  });
+  multiply({{&layer.down, {hidden_, shape.embedding, true}}}, input_rows(gate_, shape.feed_forward, count));
+}
+
+void ForwardPass::run_output(const Segment& segment, const RowLogits& on_logits) {
+  const ModelShape& shape = model_->shape;
+  const auto count = static_cast<std::uint32_t>(segment.tokens.size());
+  const Linear output{model_->output, nullptr};
+  for (std::uint32_t row = segment.first_logits_row; row < count; row += logits_rows) {
+    const std::uint32_t rows = std::min(logits_rows, count - row);
+    norm_rows(model_->output_norm, hidden_ + std::size_t{row} * shape.embedding, rows);
+    multiply({{&output, {logits_, shape.vocabulary, false}}}, input_rows(normed_, shape.embedding, rows));
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      if (!on_logits(row + i, logits_ + std::size_t{i} * shape.vocabulary)) return;
+    }
+  }
+}
+
+Result<void> ForwardPass::run(const Segment& segment, const RowLogits& on_logits) {
+  const auto count = static_cast<std::uint32_t>(segment.tokens.size());
+  HEADRACE_CHECK(count > 0 && count <= rows_max_, "a segment of more rows than the workspace");
+  const auto layers = static_cast<std::uint32_t>(model_->layers.size());
+  const std::uint32_t layers_end = segment.layers_end == 0 ? layers : segment.layers_end;
+  embed(segment.tokens);
+  prepare_rope(segment);
+  for (std::uint32_t layer = 0; layer < layers_end; ++layer) {
+    HEADRACE_TRY(run_attention(segment, layer));
+    run_feed_forward(model_->layers[layer], count);
+  }
+  if (layers_end == layers) run_output(segment, on_logits);
+  return {};
+}
+
+}  // namespace headrace

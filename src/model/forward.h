@@ -1,0 +1,98 @@
+// The forward pass: rows of tokens in, keys and values into their pages, logits out. New tokens, prompt chunks and replays
+// are the same kind of row.
+//
+//   for each layer: norm -> q, k, v -> rotate -> write k, v rows -> fold over pages -> output projection (+ residual)
+//                   norm -> gate, up -> SwiGLU -> down (+ residual)
+//   last: norm -> logits of the rows that are asked for
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/parallel.h"
+#include "headrace/result.h"
+#include "headrace/types.h"
+#include "kernel/matmul.h"
+#include "model/attention.h"
+#include "model/model.h"
+#include "page/page_stream.h"
+
+namespace headrace {
+
+/// Consecutive rows of one sequence.
+struct Segment {
+  SequenceKv* kv = nullptr;
+  std::span<const TokenId> tokens;
+  std::uint32_t first_position = 0;
+  std::uint32_t first_logits_row = 0;   ///< rows from here on give logits; tokens.size() for none
+  std::uint32_t layers_end = 0;         ///< layers to run; 0: all. Fewer give no logits
+};
+
+/// Receives logits [vocabulary] of one row of the segment, in row order. Return false to stop (no error).
+using RowLogits = std::function<bool(std::uint32_t row, const float* logits)>;
+
+class ForwardPass {
+ public:
+  /// `model` and `parallel` must outlive this. Errors: out_of_budget when workspace memory cannot be had.
+  static Result<ForwardPass> create(const Model& model, Parallel& parallel, const PageShape& page,
+                                    std::uint32_t rows_max);
+
+  std::uint32_t rows_max() const { return rows_max_; }
+
+  /// Runs one segment of 1 to rows_max() rows. Errors: those of PageStream::next(); nothing but the segment's own rows has
+  /// been written then, and running it again gives the same bits.
+  Result<void> run(const Segment& segment, const RowLogits& on_logits);
+
+ private:
+  ForwardPass(const Model& model, Parallel& parallel, std::uint32_t rows_max, kernel::MatrixMultiplier multiplier,
+              Attention attention)
+      : model_(&model),
+        parallel_(&parallel),
+        rows_max_(rows_max),
+        multiplier_(std::move(multiplier)),
+        attention_(std::move(attention)) {}
+
+  struct Carver;
+  Result<void> allocate();
+  void carve(Carver& carver);
+  void embed(std::span<const TokenId> tokens);
+  void prepare_rope(const Segment& segment);
+  /// Rows as a matrix product wants them: quantised if `quantize`.
+  kernel::InputRows input_rows(const float* rows, std::uint32_t width, std::uint32_t count);
+  void norm_rows(const float* weight, const float* x, std::uint32_t count);
+  void multiply(std::initializer_list<std::pair<const Linear*, kernel::OutputRows>> products,
+                const kernel::InputRows& input);
+  void write_kv(const Segment& segment, std::uint32_t layer);
+  Result<void> run_attention(const Segment& segment, std::uint32_t layer);
+  void run_feed_forward(const LayerWeights& layer, std::uint32_t count);
+  void run_output(const Segment& segment, const RowLogits& on_logits);
+
+  template <typename Callable>
+  void for_rows(std::uint32_t count, Callable callable);
+
+  const Model* model_;
+  Parallel* parallel_;
+  std::uint32_t rows_max_;
+  kernel::MatrixMultiplier multiplier_;
+  Attention attention_;
+
+  // Workspace, [row][width] each.
+  AlignedBuffer memory_;
+  float* hidden_ = nullptr;       // embedding: the residual stream
+  float* normed_ = nullptr;       // embedding
+  float* query_ = nullptr;        // query_width
+  float* key_ = nullptr;          // kv_width
+  float* value_ = nullptr;        // kv_width
+  float* attended_ = nullptr;     // query_width
+  float* gate_ = nullptr;         // feed_forward
+  float* up_ = nullptr;           // feed_forward
+  float* cosine_ = nullptr;       // rotated pairs
+  float* sine_ = nullptr;         // rotated pairs
+  float* logits_ = nullptr;       // [logits_rows][vocabulary]
+  kernel::QuantizedRows quantized_;  // of the widest input
+};
+
+}  // namespace headrace

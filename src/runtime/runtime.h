@@ -1,0 +1,64 @@
+// Runtime: the engine behind include/headrace/engine.h: a model, the KV cache and the loop that joins them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "cache/sequence_cache.h"
+#include "env/env.h"
+#include "headrace/engine.h"
+#include "model/forward.h"
+#include "runtime/model_file.h"
+#include "text/vocabulary.h"
+
+namespace headrace {
+
+class Runtime final : public Engine {
+ public:
+  /// Engine::open() in a given world.
+  static Result<std::unique_ptr<Engine>> open(Env& env, const EngineOptions& options);
+
+  const ModelInfo& model() const override { return info_; }
+  std::uint32_t context() const override { return context_; }
+  KvStats kv_stats() const override { return store_->stats(); }
+  const char* instruction_set() const override { return kernel::kernels().name; }
+  Result<std::vector<TokenId>> tokenize(std::string_view text, const TokenizeOptions& options) const override {
+    return vocabulary_->tokenize(text, options);
+  }
+  std::string token_bytes(TokenId token) const override { return vocabulary_->token_bytes(token); }
+  bool is_end_of_generation(TokenId token) const override { return vocabulary_->is_end_of_generation(token); }
+  Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const override {
+    return vocabulary_->chat_prompt(messages);
+  }
+  Result<std::unique_ptr<Sequence>> new_sequence() override;
+
+  /// One step of one sequence: `tokens` (at most rows_possible()) join it. Rows from `first_logits_row` on give logits.
+  /// A page that does not verify is replayed, and the step repeated.
+  Result<void> step(SequenceCache& sequence, std::span<const TokenId> tokens, std::uint32_t first_logits_row,
+                    const RowLogits& on_logits);
+
+  /// Most rows of the next step of `sequence`, up to `wanted`.
+  std::uint32_t rows_possible(const SequenceCache& sequence, std::size_t wanted) const;
+
+  Env& env() const { return env_; }
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
+
+ private:
+  explicit Runtime(Env& env) : env_(env) {}
+  Result<void> load(const EngineOptions& options);
+  Result<void> replay(SequenceCache& sequence, const PagePlace& lost);
+
+  Env& env_;
+  std::unique_ptr<Parallel> parallel_;
+  std::unique_ptr<ModelFile> file_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Vocabulary> vocabulary_;
+  std::unique_ptr<PageStore> store_;
+  std::unique_ptr<ForwardPass> forward_;
+  ModelInfo info_;
+  std::uint32_t context_ = 0;
+  std::uint32_t chunk_tokens_ = 0;
+  std::uint64_t next_sequence_id_ = 1;
+};
+
+}  // namespace headrace

@@ -1,0 +1,31 @@
+// RuntimeSequence: a Sequence of the public interface over a SequenceCache.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "headrace/engine.h"
+#include "runtime/runtime.h"
+
+namespace headrace {
+
+class RuntimeSequence final : public Sequence {
+ public:
+  RuntimeSequence(Runtime& runtime, std::unique_ptr<SequenceCache> cache)
+      : runtime_(runtime), cache_(std::move(cache)) {}
+
+  std::span<const TokenId> tokens() const override { return cache_->tokens(); }
+  Result<void> append(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
+                      const LogitsCallback& on_logits) override;
+  std::span<const float> logits() const override { return logits_; }
+  Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options) override;
+
+ private:
+  Result<void> check(std::span<const TokenId> tokens) const;
+
+  Runtime& runtime_;
+  std::unique_ptr<SequenceCache> cache_;
+  std::vector<float> logits_;
+};
+
+}  // namespace headrace

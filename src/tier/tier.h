@@ -1,0 +1,75 @@
+// Tier: keeps sealed pages outside the pool. Submissions never block; completions are polled by the
+// engine loop. A tier may lose any page at any time (the cache replays it), but never hands out a
+// page that does not verify.
+//
+// Adding a tier: implement this interface, run tier_conformance_test.cc over it, wire it in cache/.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
+#include "codec/sealed_page.h"
+#include "headrace/result.h"
+
+namespace headrace {
+
+/// Names a submission until its completion has been polled.
+using TierTicket = std::uint64_t;
+
+struct TierCompletion {
+  TierTicket ticket = 0;
+  /// Of a put: ok = stored; out_of_budget (limit or device full), io. Of a get: ok = verified bytes
+  /// are in place; corrupt = the stored page is damaged or is another one; not_found; io. A page
+  /// whose get failed has been dropped with all its shares, and the bytes of the target mean
+  /// nothing.
+  Result<void> result;
+};
+
+struct TierStats {
+  std::uint64_t pages = 0;  ///< stored now
+  std::uint64_t bytes = 0;  ///< of files, everything counted
+  std::uint64_t bytes_peak = 0;
+  std::uint64_t puts = 0;     ///< pages written (a shared put writes none)
+  std::uint64_t gets = 0;     ///< pages handed out
+  std::uint64_t damaged = 0;  ///< gets that failed verification
+};
+
+/// Used by one thread (the engine loop). Work may run elsewhere.
+class Tier {
+ public:
+  /// Waits for the IO in flight. Its memory must be alive until then.
+  virtual ~Tier() = default;
+
+  /// Stores a page. `payload` must stay unchanged and alive until the completion. A key that is
+  /// already stored is shared: counted once more and completed without writing. Errors now:
+  /// out_of_budget (queue full: poll, then retry).
+  virtual Result<TierTicket> submit_put(const PageIdentity& identity, const Digest128& checksum,
+                                        Bytes payload) = 0;
+
+  /// Loads a page into `payload` (exactly identity.shape.bytes()), which must stay alive until the
+  /// completion. Errors now: not_found, out_of_budget (queue full).
+  virtual Result<TierTicket> submit_get(const PageIdentity& identity, const Digest128& checksum,
+                                        MutableBytes payload) = 0;
+
+  /// Gives up one share of a stored page; the last one frees its room. Unknown keys are ignored. A
+  /// page that is being read or written is freed after that.
+  virtual void erase(const PageKey& key) = 0;
+
+  /// Moves finished submissions into `out`, oldest first, and returns how many. Never waits.
+  virtual std::size_t poll(std::span<TierCompletion> out) = 0;
+
+  /// Waits until poll() would return something. Must not be called with nothing in flight.
+  virtual void wait() = 0;
+
+  /// Bytes of memory that this tier holds for queues and buffers; fixed when it was opened.
+  virtual std::uint64_t memory_bytes() const = 0;
+
+  /// Asks the system to forget its cached copies of stored pages (for measuring and tests).
+  virtual void drop_cache() = 0;
+
+  virtual TierStats stats() const = 0;
+};
+
+}  // namespace headrace

@@ -1,0 +1,335 @@
+// The headrace command as a user meets it: exit codes, one-line errors, --json, limits that hold,
+// nothing left behind.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/run_command.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/texts.h"
+#include "tests/support/tiny_model.h"
+
+namespace headrace::test {
+namespace {
+
+using Json = nlohmann::json;
+using Arguments = std::vector<std::string>;
+
+constexpr int exit_failure = 1;
+constexpr int exit_usage = 2;
+constexpr int exit_interrupted = 130;
+constexpr std::uint64_t mebibyte = 1U << 20U;
+
+Arguments operator+(Arguments left, const Arguments& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+/// Standard output is one JSON object and nothing else.
+Json parse_json(const CommandResult& result) {
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  Json json = Json::parse(result.out, nullptr, false);
+  EXPECT_TRUE(json.is_object()) << result.out;
+  return json;
+}
+
+void expect_one_line_error(const CommandResult& result, int exit_code,
+                           const std::string& mentions) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  EXPECT_NE(result.err.find(mentions), std::string::npos)
+      << "should mention \"" << mentions << "\": " << result.err;
+}
+
+class Command : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (command_path().empty()) GTEST_SKIP() << "HEADRACE_BINARY names no program";
+    TinyModelOptions model = tiny_model_options(GGML_TYPE_Q4_1);
+    model.head_dim = 32;
+    model.trained_context = 2048;
+    model.chat_template = true;
+    const auto written = write_tiny_model(model_, model);
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    std::filesystem::create_directory(kv_directory_);
+  }
+
+  /// The directory that was there before is still there, and empty.
+  void TearDown() override {
+    if (IsSkipped()) return;
+    EXPECT_TRUE(std::filesystem::is_directory(kv_directory_));
+    EXPECT_EQ(list_names(kv_directory_), std::vector<std::string>{}) << "nothing is left behind";
+  }
+
+  std::string file_with(const std::string& text) const {
+    const std::string path = directory_.path_of("prompt.txt");
+    write_bytes(path, text);
+    return path;
+  }
+
+  TemporaryDirectory directory_;
+  std::string model_ = directory_.path_of("tiny.gguf");
+  std::string kv_directory_ = directory_.path_of("kv");
+  Arguments run_tiny_ = {"run", "-m", model_,        "--raw", "-p", "Once upon a time",
+                         "-n",  "8",  "--ignore-eos"};
+  /// A context of 1,000 tokens whose KV (512 KiB) does not fit into the memory.
+  Arguments tight_ = {"--context", "1024",        "--block-tokens", "16",        "--chunk",
+                      "64",        "--kv-memory", "200KiB",         "--kv-disk", kv_directory_};
+};
+
+TEST_F(Command, HelpNamesEveryCommandAndTeaches) {
+  const auto help = run_command({"--help"});
+  EXPECT_EQ(help.exit_code, 0) << help.err;
+  for (const char* command : {"run", "chat", "perplexity", "inspect"}) {
+    EXPECT_NE(help.out.find(command), std::string::npos) << command;
+    const auto own = run_command({command, "--help"});
+    EXPECT_EQ(own.exit_code, 0) << own.err;
+    EXPECT_GT(own.out.size(), 100U) << command;
+  }
+  const auto run_help = run_command({"run", "--help"});
+  for (const char* option :
+       {"--model", "--file", "--prompt", "--context", "--kv-memory", "--kv-disk", "--kv-type",
+        "--threads", "--temperature", "--top-k", "--top-p", "--min-p", "--repeat-penalty", "--seed",
+        "--raw", "--chat", "--ignore-eos", "--json"}) {
+    EXPECT_NE(run_help.out.find(option), std::string::npos) << option;
+  }
+}
+
+TEST_F(Command, RefusesWhatItDoesNotKnowInOneLine) {
+  expect_one_line_error(run_command({"fly"}), exit_usage, "fly");
+  expect_one_line_error(run_command({"run"}), exit_usage, "model");
+  expect_one_line_error(run_command(run_tiny_ + Arguments{"--warp", "9"}), exit_usage, "--warp");
+  expect_one_line_error(run_command(run_tiny_ + Arguments{"--kv-memory", "lots"}), exit_usage,
+                        "--kv-memory");
+  expect_one_line_error(run_command(run_tiny_ + Arguments{"--kv-type", "f8"}), exit_usage, "f16");
+  expect_one_line_error(run_command(run_tiny_ + Arguments{"--temperature=-1"}), exit_usage,
+                        "temperature");
+}
+
+TEST_F(Command, SaysInOneLineWhatIsWrongWithTheModel) {
+  const std::string missing = directory_.path_of("missing.gguf");
+  expect_one_line_error(run_command({"run", "-m", missing, "-p", "x"}), exit_usage, missing);
+  expect_one_line_error(run_command({"inspect", missing}), exit_usage, missing);
+
+  const std::string cut = directory_.path_of("cut.gguf");
+  const std::string bytes = read_bytes(model_);
+  for (const std::size_t size :
+       {bytes.size() - 1, bytes.size() / 2, std::size_t{5000}, std::size_t{100}}) {
+    SCOPED_TRACE(size);
+    write_bytes(cut, bytes.substr(0, size));
+    expect_one_line_error(run_command({"run", "-m", cut, "-p", "x"}), exit_failure, "cut.gguf");
+    expect_one_line_error(run_command({"inspect", cut}), exit_failure, "cut.gguf");
+  }
+  write_bytes(cut, "This is not a model.\n");
+  expect_one_line_error(run_command({"run", "-m", cut, "-p", "x"}), exit_failure, "cut.gguf");
+}
+
+TEST_F(Command, SaysInOneLineWhatIsWrongWithTheLimits) {
+  expect_one_line_error(run_command(run_tiny_ + Arguments{"--context", "2049"}), exit_usage,
+                        "2048");
+  expect_one_line_error(run_command(run_tiny_ + Arguments{"--kv-memory", "1KiB"}), exit_usage,
+                        "iB");
+  expect_one_line_error(run_command(run_tiny_ + Arguments{"--block-tokens", "17"}), exit_usage,
+                        "16");
+  const std::string file = file_with("x");
+  expect_one_line_error(
+      run_command(run_tiny_ + Arguments{"--context", "1024", "--kv-memory", "200KiB",
+                                        "--block-tokens", "16", "--chunk", "64", "--kv-disk",
+                                        file + "/below"}),
+      exit_failure, "below");
+  expect_one_line_error(run_command({"run", "-m", model_, "-f", directory_.path_of("no.txt")}),
+                        exit_usage, "no.txt");
+}
+
+TEST_F(Command, SaysInOneLineThatThePromptIsTooLong) {
+  const std::string file = file_with(std::string(3000, 'a'));
+  const auto result = run_command({"run", "-m", model_, "--raw", "-f", file, "-n", "4"});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST_F(Command, SaysInOneLineThatTheDiskIsFull) {
+  const Arguments run = {"run", "-m", model_, "--raw", "-f", file_with(made_up_text(900)),
+                         "-n",  "4"};
+  Arguments limited = run + tight_;
+  limited.back() += ":64KiB";
+  expect_one_line_error(run_command(limited), exit_failure, "disk");
+
+  // The device's own limit: writes beyond 64 KiB fail.
+  CommandOptions options;
+  options.largest_file_bytes = 64 * 1024;
+  expect_one_line_error(run_command(run + tight_, options), exit_failure, kv_directory_);
+}
+
+TEST_F(Command, RunStreamsTheTextThatJsonGives) {
+  const auto plain = run_command(run_tiny_);
+  EXPECT_EQ(plain.exit_code, 0) << plain.err;
+  const Json json = parse_json(run_command(run_tiny_ + Arguments{"--json"}));
+  for (const char* field :
+       {"text", "tokens", "prefill_tokens_per_second", "decode_tokens_per_second",
+        "kv_bytes_needed", "kv_bytes_peak", "pages_filled"}) {
+    EXPECT_TRUE(json.contains(field)) << field;
+  }
+  EXPECT_EQ(json["tokens"].size(), 8U) << json.dump();
+  EXPECT_TRUE(json["pages_filled"].is_object()) << "by source";
+  EXPECT_TRUE(json["pages_filled"].contains("disk"));
+  EXPECT_TRUE(json["pages_filled"].contains("replay"));
+  EXPECT_NE(plain.out.find(json["text"].get<std::string>()), std::string::npos) << plain.out << "\n"
+                                                                                << json.dump();
+}
+
+TEST_F(Command, RunGivesTheSameTokensWithLittleMemoryAndKeepsItsLimit) {
+  const Arguments run = {"run", "-m", model_,   "--raw",       "-f", file_with(made_up_text(900)),
+                         "-n",  "40", "--json", "--ignore-eos"};
+  const Json everything = parse_json(run_command(run + Arguments{"--context", "1024"}));
+  const Json little = parse_json(run_command(run + tight_));
+  EXPECT_EQ(little["tokens"], everything["tokens"]);
+  EXPECT_EQ(little["text"], everything["text"]);
+  EXPECT_GT(little["pages_filled"]["disk"].get<std::uint64_t>(), 0U);
+  EXPECT_LE(little["kv_bytes_peak"].get<std::uint64_t>(), 200U * 1024);
+  EXPECT_GT(little["kv_bytes_needed"].get<std::uint64_t>(), 200U * 1024);
+}
+
+TEST_F(Command, RunWithASeedRepeatsItself) {
+  const Arguments run =
+      run_tiny_ + Arguments{"--json", "--temperature", "1", "--min-p", "0", "--seed"};
+  const Json first = parse_json(run_command(run + Arguments{"7"}));
+  EXPECT_EQ(first["tokens"], parse_json(run_command(run + Arguments{"7"}))["tokens"]);
+  EXPECT_NE(first["tokens"], parse_json(run_command(run + Arguments{"8"}))["tokens"]);
+}
+
+TEST_F(Command, PerplexityAgainstFullFindsNoDifference) {
+  const Arguments perplexity = {"perplexity", "-m", model_,  "-f", file_with(made_up_text(4000)),
+                                "--chunks",   "2",  "--json"};
+  const Json json = parse_json(run_command(perplexity + tight_ + Arguments{"--against", "full"}));
+  for (const char* field : {"perplexity", "kl_mean", "same_top1", "tokens_scored",
+                            "kv_bytes_needed", "kv_bytes_peak"}) {
+    EXPECT_TRUE(json.contains(field)) << field;
+  }
+  EXPECT_EQ(json["kl_mean"].get<double>(), 0.0);
+  EXPECT_EQ(json["same_top1"].get<double>(), 1.0);
+  EXPECT_GT(json["perplexity"].get<double>(), 1.0);
+  EXPECT_GT(json["tokens_scored"].get<std::uint64_t>(), 0U);
+  EXPECT_LE(json["kv_bytes_peak"].get<std::uint64_t>(), 200U * 1024);
+}
+
+TEST_F(Command, InspectTellsGeometryAndCosts) {
+  const auto result = run_command({"inspect", model_, "--context", "1024"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* text : {"llama", "Tiny random model", "Q4_1", "2048", "1024"}) {
+    std::string out = result.out;
+    std::erase(out, ',');
+    std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c == 'q' ? 'Q' : c; });
+    EXPECT_NE(out.find(text), std::string::npos) << text << " in\n" << result.out;
+  }
+}
+
+TEST_F(Command, ChatAnswersEveryLineAndEndsWithTheInput) {
+  CommandOptions options;
+  options.input = "Hello\nAnd again\n";
+  const auto result = run_command({"chat", "-m", model_, "-n", "6"}, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_FALSE(result.timed_out);
+}
+
+TEST_F(Command, InterruptedWhileAnsweringLeavesNothingBehind) {
+  CommandOptions options;
+  options.signal = SIGINT;
+  options.signal_after_milliseconds = 700;
+  const auto result =
+      run_command({"run", "-m", model_, "--raw", "-p", made_up_text(600), "-n", "0", "--ignore-eos",
+                   "--context", "2048", "--block-tokens", "16", "--chunk", "64", "--kv-memory",
+                   "300KiB", "--kv-disk", kv_directory_},
+                  options);
+  EXPECT_FALSE(result.timed_out);
+  EXPECT_TRUE(result.exit_code == exit_interrupted || result.exit_code == 0)
+      << result.exit_code << result.err;
+}
+
+// ----------------------------------------------------------------------------------------------
+// the real model
+
+class CommandWithSmolLm2 : public Command {
+ protected:
+  void SetUp() override {
+    if (test_model_path().empty()) GTEST_SKIP() << "HEADRACE_TEST_MODEL names no model";
+    Command::SetUp();
+  }
+
+  /// `run` of a text of about `bytes` bytes.
+  Arguments run_text(std::size_t bytes) const {
+    return {"run",         "-m", test_model_path(),
+            "--raw",       "-f", file_with(text_of(TextKind::licence, bytes)),
+            "--ignore-eos"};
+  }
+};
+
+TEST_F(CommandWithSmolLm2, GivesTheSameTokensWithAnEighthOfTheKvInMemory) {
+  const Arguments run = run_text(9000) + Arguments{"-n", "24", "--context", "2304", "--json"};
+  const Json everything = parse_json(run_command(run));
+  const std::uint64_t needed = everything["kv_bytes_needed"].get<std::uint64_t>();
+  ASSERT_GT(needed, 30 * mebibyte);
+  const std::uint64_t eighth = std::uint64_t{2304} * 23040 / 8;
+  const Json little = parse_json(run_command(
+      run + Arguments{"--kv-memory", std::to_string(eighth), "--kv-disk", kv_directory_}));
+  EXPECT_EQ(little["tokens"], everything["tokens"]);
+  EXPECT_LE(little["kv_bytes_peak"].get<std::uint64_t>(), eighth);
+  EXPECT_GT(little["pages_filled"]["disk"].get<std::uint64_t>(), 0U);
+}
+
+TEST_F(CommandWithSmolLm2, StaysWithinWeightsAndKvMemoryAtEightThousandTokens) {
+  const std::uint64_t kv_memory = 24 * mebibyte;
+  const auto result =
+      run_command(run_text(33000) + Arguments{"-n", "4", "--context", "8192", "--json",
+                                              "--kv-memory", "24MiB", "--kv-disk", kv_directory_});
+  const Json json = parse_json(result);
+  const std::uint64_t weights = std::filesystem::file_size(test_model_path());
+  std::cout << "peak RSS " << result.peak_rss_bytes / mebibyte << " MiB of " << weights / mebibyte
+            << " + 24 + 64\n"
+            << json["kv_bytes_needed"] << " bytes of KV needed, peak " << json["kv_bytes_peak"]
+            << "\n";
+  EXPECT_GE(json["kv_bytes_needed"].get<std::uint64_t>(), 6500U * 23040U)
+      << "the text should be long";
+  EXPECT_LE(json["kv_bytes_peak"].get<std::uint64_t>(), kv_memory);
+  EXPECT_LE(result.peak_rss_bytes, weights + kv_memory + 64 * mebibyte);
+}
+
+TEST_F(CommandWithSmolLm2, InterruptedWhileReadingLeavesNothingBehind) {
+  CommandOptions options;
+  options.signal = SIGINT;
+  options.signal_after_milliseconds = 4000;
+  const auto result =
+      run_command(run_text(33000) + Arguments{"-n", "1000", "--context", "8192", "--kv-memory",
+                                              "24MiB", "--kv-disk", kv_directory_},
+                  options);
+  EXPECT_EQ(result.exit_code, exit_interrupted) << result.err;
+  EXPECT_FALSE(result.timed_out);
+}
+
+TEST_F(CommandWithSmolLm2, CleansUpAfterARunThatWasKilled) {
+  CommandOptions options;
+  options.signal = SIGKILL;
+  options.signal_after_milliseconds = 6000;
+  const Arguments run =
+      run_text(33000) + Arguments{"-n",          "1000",  "--context", "8192",
+                                  "--kv-memory", "24MiB", "--kv-disk", kv_directory_};
+  const auto killed = run_command(run, options);
+  ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
+  EXPECT_FALSE(list_names(kv_directory_).empty())
+      << "a killed process cannot clean up: is this test still right?";
+
+  const auto next =
+      run_command(run_text(300) + Arguments{"-n", "2", "--context", "8192", "--kv-memory", "24MiB",
+                                            "--kv-disk", kv_directory_});
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+}
+
+}  // namespace
+}  // namespace headrace::test

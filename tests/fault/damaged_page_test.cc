@@ -1,0 +1,249 @@
+// Invariant 4, never wrong: whatever happens to the page file while an engine is open, the logits
+// stay the same, because a page that does not verify is computed again.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "headrace/engine.h"
+#include "tests/support/engine_run.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_model.h"
+
+namespace headrace::test {
+namespace {
+
+constexpr std::uint32_t positions = 400;
+constexpr std::uint32_t step_tokens = 40;
+constexpr std::uint32_t block_tokens = 16;
+constexpr std::size_t header_bytes = 4096;  // docs/formats/page.md
+// K and V of 16 tokens, 2 kv heads of 32 f16 each: fills whole device blocks, so slots have no
+// padding.
+constexpr std::size_t payload_bytes = std::size_t{2} * block_tokens * 2 * 32 * 2;
+constexpr std::size_t slot_bytes = header_bytes + payload_bytes;
+
+/// Changes the bytes of a page file.
+using Damage = std::function<void(std::string& bytes, std::mt19937_64& random)>;
+
+void flip_a_bit(std::string& bytes, std::size_t at, std::mt19937_64& random) {
+  bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ (1U << (random() % 8)));
+}
+
+class DamagedPage : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto written = write_tiny_model(
+        directory_.path_of("tiny.gguf"),
+        {.layers = 3, .query_heads = 4, .kv_heads = 2, .head_dim = 32, .trained_context = 1024});
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    options_ = {
+        .model_path = directory_.path_of("tiny.gguf"),
+        .context = positions,
+        .threads = 2,
+        .chunk_tokens = 32,
+        .kv = {.disk_directory = directory_.path_of("kv"), .tokens_per_block = block_tokens}};
+    const auto expected = trace_of(options_, tokens_);
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    expected_ = *expected;
+    options_.kv.memory_bytes = smallest_kv_memory(options_, 512);
+  }
+
+  /// Reads the tokens in steps, with `damage` done to the page file after each, and expects the
+  /// same logits.
+  void expect_same_logits_despite(const Damage& damage) {
+    std::mt19937_64 random(seed_);
+    std::cout << "seed=" << seed_ << "\n";
+    {
+      auto engine = Engine::open(options_);
+      ASSERT_TRUE(engine.ok()) << engine.error().message;
+      auto sequence = (*engine)->new_sequence();
+      ASSERT_TRUE(sequence.ok()) << sequence.error().message;
+      LogitsTrace trace;
+      for (std::size_t begin = 0; begin < tokens_.size(); begin += step_tokens) {
+        const auto step = std::span(tokens_).subspan(begin, step_tokens);
+        const auto appended = append_traced(**engine, **sequence, step, 0, trace);
+        ASSERT_TRUE(appended.ok()) << "from position " << begin << ": " << appended.error().message;
+        damage_files(damage, random);
+      }
+      expect_same_trace(expected_, trace);
+      stats_ = (*engine)->kv_stats();
+      EXPECT_LE(stats_.kv_bytes_peak, stats_.kv_bytes_limit);
+    }
+    EXPECT_EQ(list_names(options_.kv.disk_directory), std::vector<std::string>{})
+        << "nothing is left behind";
+  }
+
+  void expect_repairs() const {
+    EXPECT_GT(stats_.pages_damaged, 0U);
+    EXPECT_GT(stats_.pages_filled_by_replay, 0U);
+  }
+
+  void damage_files(const Damage& damage, std::mt19937_64& random) const {
+    for (const std::string& path : page_files(options_.kv.disk_directory)) {
+      std::string bytes = read_bytes(path);
+      const std::string before = bytes;
+      damage(bytes, random);
+      // In place and only where it differs: the engine has the file open, and may be writing to it.
+      std::FILE* file = std::fopen(path.c_str(), "r+b");
+      ASSERT_NE(file, nullptr);
+      for (std::size_t at = 0; at < std::min(bytes.size(), before.size()); ++at) {
+        if (bytes[at] == before[at]) continue;
+        std::fseek(file, static_cast<long>(at), SEEK_SET);
+        std::fputc(static_cast<unsigned char>(bytes[at]), file);
+      }
+      std::fclose(file);
+      if (bytes.size() < before.size()) std::filesystem::resize_file(path, bytes.size());
+    }
+  }
+
+  TemporaryDirectory directory_;
+  EngineOptions options_;
+  std::vector<TokenId> tokens_ = random_tokens(positions, 31);
+  LogitsTrace expected_;
+  KvStats stats_;
+  std::uint64_t seed_ = std::random_device{}();
+};
+
+TEST_F(DamagedPage, IsNotMadeUpWhenNothingIsDamaged) {
+  expect_same_logits_despite([](std::string&, std::mt19937_64&) {});
+  EXPECT_GT(stats_.pages_written, 0U);
+  EXPECT_GT(stats_.pages_filled_from_disk, 0U);
+  EXPECT_EQ(stats_.pages_damaged, 0U);
+  EXPECT_EQ(stats_.pages_filled_by_replay, 0U);
+}
+
+TEST_F(DamagedPage, WithOneFlippedBitIsComputedAgain) {
+  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
+    if (bytes.size() < slot_bytes) return;
+    const std::size_t slot = random() % (bytes.size() / slot_bytes);
+    flip_a_bit(bytes, slot * slot_bytes + header_bytes + random() % payload_bytes, random);
+  });
+  expect_repairs();
+}
+
+TEST_F(DamagedPage, IsComputedAgainWhenEveryStoredPageHasAFlippedBit) {
+  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
+    for (std::size_t slot = 0; slot + slot_bytes <= bytes.size(); slot += slot_bytes) {
+      flip_a_bit(bytes, slot + header_bytes + random() % payload_bytes, random);
+    }
+  });
+  expect_repairs();
+}
+
+TEST_F(DamagedPage, WithAFlippedBitInItsHeaderIsComputedAgain) {
+  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
+    for (std::size_t slot = 0; slot + slot_bytes <= bytes.size(); slot += slot_bytes) {
+      flip_a_bit(bytes, slot + random() % header_bytes, random);
+    }
+  });
+}
+
+TEST_F(DamagedPage, IsComputedAgainWhenTheFileReadsAsZeros) {
+  expect_same_logits_despite(
+      [](std::string& bytes, std::mt19937_64&) { bytes.assign(bytes.size(), '\0'); });
+  expect_repairs();
+}
+
+TEST_F(DamagedPage, IsComputedAgainWhenAnotherPageStandsInItsPlace) {
+  expect_same_logits_despite([](std::string& bytes, std::mt19937_64&) {
+    // Every page verifies by itself, but none is where it belongs.
+    const std::size_t slots = bytes.size() / slot_bytes;
+    if (slots < 2) return;
+    std::rotate(bytes.begin(), bytes.begin() + slot_bytes,
+                bytes.begin() + static_cast<long>(slots * slot_bytes));
+  });
+  expect_repairs();
+}
+
+TEST_F(DamagedPage, IsComputedAgainWhenTheSamePagesOfAnotherTextStandInItsPlace) {
+  // The same model, geometry and positions, other tokens: only the identity tells.
+  EngineOptions other_options = options_;
+  other_options.kv.disk_directory = directory_.path_of("other");
+  auto other = Engine::open(other_options);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  auto sequence = (*other)->new_sequence();
+  ASSERT_TRUE(sequence.ok()) << sequence.error().message;
+  LogitsTrace ignored;
+  const auto appended =
+      append_traced(**other, **sequence, random_tokens(positions, 32), 0, ignored);
+  ASSERT_TRUE(appended.ok()) << appended.error().message;
+  const auto files = page_files(other_options.kv.disk_directory);
+  ASSERT_EQ(files.size(), 1U);
+  const std::string other_bytes = read_bytes(files[0]);
+  expect_same_logits_despite([&](std::string& bytes, std::mt19937_64&) {
+    std::copy_n(other_bytes.begin(), std::min(bytes.size(), other_bytes.size()), bytes.begin());
+  });
+  expect_repairs();
+}
+
+TEST_F(DamagedPage, IsComputedAgainWhenTheFileIsCutShort) {
+  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
+    bytes.resize(random() % (bytes.size() + 1));
+  });
+  expect_repairs();
+}
+
+TEST_F(DamagedPage, DoesNotMatterWhenTheFileIsRemoved) {
+  {
+    auto engine = Engine::open(options_);
+    ASSERT_TRUE(engine.ok()) << engine.error().message;
+    auto sequence = (*engine)->new_sequence();
+    ASSERT_TRUE(sequence.ok()) << sequence.error().message;
+    LogitsTrace trace;
+    for (std::size_t begin = 0; begin < tokens_.size(); begin += step_tokens) {
+      const auto appended = append_traced(**engine, **sequence,
+                                          std::span(tokens_).subspan(begin, step_tokens), 0, trace);
+      ASSERT_TRUE(appended.ok()) << appended.error().message;
+      for (const std::string& path : page_files(options_.kv.disk_directory))
+        std::filesystem::remove(path);
+    }
+    expect_same_trace(expected_, trace);
+  }
+  EXPECT_EQ(list_names(options_.kv.disk_directory), std::vector<std::string>{});
+}
+
+TEST_F(DamagedPage, IsComputedAgainInTheMiddleOfAnAnswer) {
+  GenerateOptions generation;
+  generation.max_tokens = 60;
+  generation.ignore_end = true;
+  const auto prompt = std::span(tokens_).first(300);
+  const auto answer_with = [&](const EngineOptions& options, const TextCallback& on_text) {
+    auto engine = Engine::open(options);
+    EXPECT_TRUE(engine.ok()) << engine.error().message;
+    auto sequence = (*engine)->new_sequence();
+    EXPECT_TRUE(sequence.ok()) << sequence.error().message;
+    generation.on_text = on_text;
+    const auto answer = (*sequence)->generate(prompt, generation);
+    EXPECT_TRUE(answer.ok()) << answer.error().message;
+    stats_ = (*engine)->kv_stats();
+    return answer.ok() ? answer->tokens : std::vector<TokenId>{};
+  };
+  EngineOptions everything = options_;
+  everything.kv.memory_bytes = 0;
+  const auto expected = answer_with(everything, nullptr);
+  ASSERT_EQ(expected.size(), 60U);
+
+  std::cout << "seed=" << seed_ << "\n";
+  std::mt19937_64 random(seed_);
+  const auto answer = answer_with(options_, [&](std::string_view) {
+    damage_files(
+        [](std::string& bytes, std::mt19937_64& dice) {
+          if (bytes.size() < slot_bytes) return;
+          const std::size_t slot = dice() % (bytes.size() / slot_bytes);
+          flip_a_bit(bytes, slot * slot_bytes + header_bytes + dice() % payload_bytes, dice);
+        },
+        random);
+    return true;
+  });
+  EXPECT_EQ(answer, expected);
+  expect_repairs();
+}
+
+}  // namespace
+}  // namespace headrace::test

@@ -1,0 +1,31 @@
+// TemporaryDirectory: a directory of its own for one test, removed with all that is in it.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace headrace::test {
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string path_of(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+/// Names in `directory`, sorted; none if it does not exist.
+std::vector<std::string> list_names(const std::string& directory);
+/// Paths of the page files that an open engine keeps in `directory`.
+std::vector<std::string> page_files(const std::string& directory);
+std::string read_bytes(const std::string& path);
+void write_bytes(const std::string& path, const std::string& bytes);
+
+}  // namespace headrace::test
