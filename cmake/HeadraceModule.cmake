@@ -5,13 +5,15 @@ if(HEADRACE_BUILD_TESTS)
   include(GoogleTest)
 endif()
 
-# headrace_module(NAME <folder> [DEPS <module>...] [LINK <target>...] [EXCLUDE <regex>])
+# headrace_module(
+#   NAME <folder> [DEPS <module>...] [LINK <target>...] [TEST_LINK <target>...] [EXCLUDE <regex>])
 #
 # Makes the static library headrace_<folder> (alias headrace::<folder>) from src/<folder>/*.cc and
 # the test program <folder>_test from src/<folder>/*_test.cc. A main.cc is left to its program,
-# names that match EXCLUDE are left out, and a folder without sources gives an empty library.
+# names that match EXCLUDE are left out, and a folder without sources gives an empty library. Only
+# the test program gets TEST_LINK.
 function(headrace_module)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;EXCLUDE" "DEPS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;EXCLUDE" "DEPS;LINK;TEST_LINK")
   set(target headrace_${arg_NAME})
   set(folder ${PROJECT_SOURCE_DIR}/src/${arg_NAME})
 
@@ -44,7 +46,7 @@ function(headrace_module)
       LABEL unit
       TIMEOUT 120
       SOURCES ${test_sources}
-      LINK ${target} ${arg_DEPS} ${arg_LINK}
+      LINK ${target} ${arg_DEPS} ${arg_LINK} ${arg_TEST_LINK}
     )
   endif()
 endfunction()

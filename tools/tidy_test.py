@@ -58,6 +58,12 @@ class TidyTest(unittest.TestCase):
             "src/codec/a.cc", '#include "page/pool.h"\n', "only page/shape.h of page"
         )
 
+    def test_a_test_may_use_env_and_vendors(self):
+        for line in ('#include "env/env.h"\n', "#include <ggml.h>\n"):
+            source = {"src/page/a.cc": "int x;\n"}
+            self.assertEqual(self.breaches({**source, "src/page/a_test.cc": line}), [])
+            self.assert_breach("src/page/a.cc", line, "env" if "env" in line else "belongs to")
+
     def test_arrows_must_not_form_a_circle(self):
         cmake = "headrace_module(NAME a DEPS b)\nheadrace_module(NAME b DEPS a)\n"
         self.assertEqual(

@@ -2,6 +2,8 @@
 // world (files, memory limits, user input) returns one of these, and the compiler insists that it is looked at.
 #pragma once
 
+#include <cstddef>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -41,18 +43,25 @@ class [[nodiscard]] Result {
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
 
-  T& value() & { return std::get<0>(state_); }
-  const T& value() const& { return std::get<0>(state_); }
-  T&& value() && { return std::get<0>(std::move(state_)); }
+  T& value() & { return *side<0>(state_); }
+  const T& value() const& { return *side<0>(state_); }
+  T&& value() && { return std::move(*side<0>(state_)); }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
-  const Error& error() const& { return std::get<1>(state_); }
-  Error&& error() && { return std::get<1>(std::move(state_)); }
+  const Error& error() const& { return *side<1>(state_); }
+  Error&& error() && { return std::move(*side<1>(state_)); }
 
  private:
+  template <std::size_t Index>
+  static auto* side(auto& state) {
+    auto* found = std::get_if<Index>(&state);
+    if (found == nullptr) std::abort();
+    return found;
+  }
+
   std::variant<T, Error> state_;
 };
 

@@ -1,11 +1,12 @@
 #include <algorithm>
 
+#include "base/check.h"
 #include "cache/sequence_cache.h"
 
 namespace headrace {
 
-void BlockStream::start(PageStore& store, const PageTable& table, FillQueue* fills, std::uint32_t layer,
-                        std::uint32_t end) {
+void BlockStream::start(PageStore& store, const PageTable& table, FillQueue* fills,
+                        std::uint32_t layer, std::uint32_t end) {
   finish();
   store_ = &store;
   table_ = &table;
@@ -30,15 +31,14 @@ Result<std::span<const PageView>> BlockStream::next() {
     const std::uint32_t first = table_->first_position(block_);
     std::optional<SlotIndex> slot = table_->page(layer_, block_).slot;
     if (!slot) {
-      Fill& fill = fills_->front(layer_, block_);
-      if (!fill.finished) {
-        if (!batch_.empty()) break;  // attention has something to do meanwhile
-        fills_->wait_front();
-      }
-      if (!fill.outcome.ok()) {
-        if (!batch_.empty()) break;
+      const Fill* fill = fills_->front(layer_, block_);
+      // Attention has something to do while the next page arrives.
+      if (!batch_.empty() && (fill == nullptr || !fill->finished || !fill->outcome.ok())) break;
+      HEADRACE_CHECK(fill != nullptr, "no slot to stream through");
+      fills_->wait_front();
+      if (!fill->outcome.ok()) {
         lost_ = PagePlace{layer_, block_};
-        return Error{ErrorCode::page_lost, fill.outcome.error().message};
+        return Error{ErrorCode::page_lost, fill->outcome.error().message};
       }
       slot = fills_->take_front();
       streamed_.push_back(*slot);

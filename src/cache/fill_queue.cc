@@ -4,9 +4,13 @@
 
 namespace headrace {
 
-FillQueue::FillQueue(PageStore& store, const PageTable& table, std::uint32_t layers_end, std::uint32_t blocks_end,
-                     std::uint32_t depth)
-    : store_(store), table_(table), layers_end_(layers_end), blocks_end_(blocks_end), depth_(depth) {
+FillQueue::FillQueue(PageStore& store, const PageTable& table, std::uint32_t layers_end,
+                     std::uint32_t blocks_end, std::uint32_t depth)
+    : store_(store),
+      table_(table),
+      layers_end_(layers_end),
+      blocks_end_(blocks_end),
+      depth_(depth) {
   pump();
 }
 
@@ -39,7 +43,8 @@ void FillQueue::pump() {
           fill.finished = true;
           fill.outcome = std::move(outcome);
         });
-    if (!started && !fill.finished) {  // the tier's queue is full: try again when something has finished
+    if (!started && !fill.finished) {
+      // The tier's queue is full: try again when something has finished.
       fills_.pop_back();
       store_.pool().release(*slot);
       return;
@@ -49,12 +54,13 @@ void FillQueue::pump() {
   }
 }
 
-Fill& FillQueue::front(std::uint32_t layer, std::uint32_t block) {
+const Fill* FillQueue::front(std::uint32_t layer, std::uint32_t block) {
   store_.reap();
   pump();
-  HEADRACE_CHECK(!fills_.empty() && fills_.front().layer == layer && fills_.front().block == block,
+  if (fills_.empty()) return nullptr;
+  HEADRACE_CHECK(fills_.front().layer == layer && fills_.front().block == block,
                  "attention reads pages in another order than they are filled");
-  return fills_.front();
+  return &fills_.front();
 }
 
 void FillQueue::wait_front() {

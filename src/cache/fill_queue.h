@@ -1,5 +1,6 @@
-// FillQueue: read-ahead for one step. The pages that a step will miss are known in advance and in order (layer by layer,
-// block by block), so loads run ahead of attention across layers as far as there are free slots.
+// FillQueue: read-ahead for one step. The pages that a step will miss are known in advance and in
+// order (layer by layer, block by block), so loads run ahead of attention across layers as far as
+// there are free slots.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +21,18 @@ struct Fill {
 
 class FillQueue {
  public:
-  /// Fills for all pages without a slot in layers [0, layers_end) and blocks [0, blocks_end), at most `depth` at once.
-  FillQueue(PageStore& store, const PageTable& table, std::uint32_t layers_end, std::uint32_t blocks_end,
-            std::uint32_t depth);
+  /// Fills for all pages without a slot in layers [0, layers_end) and blocks [0, blocks_end), at
+  /// most `depth` at once.
+  FillQueue(PageStore& store, const PageTable& table, std::uint32_t layers_end,
+            std::uint32_t blocks_end, std::uint32_t depth);
   /// Waits for what is in flight and gives the slots back.
   ~FillQueue();
   FillQueue(const FillQueue&) = delete;
   FillQueue& operator=(const FillQueue&) = delete;
 
-  /// The oldest fill that was not taken yet; it must be for this page. Starts it if need be.
-  Fill& front(std::uint32_t layer, std::uint32_t block);
+  /// The oldest fill that was not taken yet, which is for this page. Null when every slot is with
+  /// the caller: give one back.
+  const Fill* front(std::uint32_t layer, std::uint32_t block);
   /// Waits until the oldest fill is finished.
   void wait_front();
   /// Takes the oldest fill: its slot now belongs to the caller until give_back().
@@ -45,10 +48,10 @@ class FillQueue {
   const std::uint32_t layers_end_;
   const std::uint32_t blocks_end_;
   const std::uint32_t depth_;
-  std::uint32_t held_ = 0;          // slots in fills_ or taken
-  std::uint32_t next_layer_ = 0;    // where the search for the next missing page goes on
+  std::uint32_t held_ = 0;        // slots in fills_ or taken
+  std::uint32_t next_layer_ = 0;  // where the search for the next missing page goes on
   std::uint32_t next_block_ = 0;
-  std::deque<Fill> fills_;          // a deque: elements stay in place while jobs point at them
+  std::deque<Fill> fills_;  // a deque: elements stay in place while jobs point at them
 };
 
 }  // namespace headrace

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cache/page_store.h"
-#include "codec/sealed_page.h"
 
 namespace headrace {
 namespace {
@@ -16,22 +15,25 @@ std::uint32_t blocks_of(const PageStoreOptions& options) {
   return (options.context + options.shape.tokens - 1) / options.shape.tokens;
 }
 
-/// Page tables and tokens of a few sequences, and what the pool and the eviction policy note per slot.
+/// Page tables and tokens of a few sequences, and what the pool and the eviction policy note per
+/// slot.
 std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t slots) {
   constexpr std::uint64_t bytes_per_slot = 256;
-  const std::uint64_t table = PageTable::bytes(options.layers, blocks_of(options)) + options.context * sizeof(TokenId);
+  const std::uint64_t table =
+      PageTable::bytes(options.layers, blocks_of(options)) + options.context * sizeof(TokenId);
   return sequences_planned * table + slots * bytes_per_slot;
 }
 
-/// Headers of the jobs in flight, and the tier's index of every page that can be stored.
-std::uint64_t io_bytes(const PageStoreOptions& options) {
-  constexpr std::uint64_t bytes_per_job = sealed_page_header_bytes + 512;
-  constexpr std::uint64_t index_bytes_per_page = 128;
-  return tier_queue_depth * bytes_per_job +
-         std::uint64_t{blocks_of(options)} * options.layers * index_bytes_per_page;
-}
-
 }  // namespace
+
+DiskTierOptions tier_options(const PageStoreOptions& options) {
+  DiskTierOptions disk;
+  disk.directory = options.disk_directory;
+  disk.limit_bytes = options.disk_bytes;
+  disk.max_pages = sequences_planned * blocks_of(options) * options.layers;
+  disk.shape = options.shape;
+  return disk;
+}
 
 std::uint64_t full_memory_bytes(const PageStoreOptions& options) {
   const std::uint64_t slots = std::uint64_t{blocks_of(options)} * options.layers;
@@ -47,18 +49,21 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   if (plan.limit_bytes >= full) {
     plan.slots = plan.blocks_max * options.layers;
   } else {
-    plan.io_bytes = io_bytes(options);
+    plan.io_bytes = disk_tier_memory_bytes(tier_options(options));
     const std::uint64_t least_slots = options.layers + stream_slots_min;
-    const std::uint64_t least = plan.io_bytes + bookkeeping_bytes(options, least_slots) + least_slots * slot_bytes;
+    const std::uint64_t least =
+        plan.io_bytes + bookkeeping_bytes(options, least_slots) + least_slots * slot_bytes;
     if (plan.limit_bytes < least) {
       return Error{ErrorCode::out_of_budget,
-                   "a KV memory of " + format_byte_count(plan.limit_bytes) + " is too small for one step: " +
-                       std::to_string(least_slots) + " pages of " + format_byte_count(slot_bytes) +
-                       " and their bookkeeping need " + std::to_string((least + 1023) / 1024) +
+                   "a KV memory of " + format_byte_count(plan.limit_bytes) +
+                       " is too small for one step: " + std::to_string(least_slots) + " pages of " +
+                       format_byte_count(slot_bytes) + " and their bookkeeping need " +
+                       std::to_string((least + 1023) / 1024) +
                        "KiB; raise --kv-memory to that, or make pages smaller with --block-tokens"};
     }
     const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);
-    const std::uint64_t per_slot = slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
+    const std::uint64_t per_slot =
+        slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
     plan.slots = static_cast<std::uint32_t>((plan.limit_bytes - fixed) / per_slot);
     plan.stream_slots = std::clamp(plan.slots / 8, stream_slots_min,
                                    std::min(stream_slots_max, plan.slots - options.layers));

@@ -4,28 +4,31 @@
 #include <cstdint>
 
 #include "headrace/result.h"
+#include "tier/disk_tier.h"
 
 namespace headrace {
 
 struct PageStoreOptions;
 
-/// Most reads and writes of the tier in flight.
-inline constexpr std::uint32_t tier_queue_depth = 32;
 /// Sequences that bookkeeping is reserved for.
 inline constexpr std::uint32_t sequences_planned = 4;
 
 struct MemoryPlan {
-  std::uint32_t blocks_max = 0;       ///< blocks of a full context
-  std::uint32_t slots = 0;            ///< pages of the pool
-  std::uint32_t stream_slots = 0;     ///< of these, kept free for streaming; 0 when everything fits
+  std::uint32_t blocks_max = 0;    ///< blocks of a full context
+  std::uint32_t slots = 0;         ///< pages of the pool
+  std::uint32_t stream_slots = 0;  ///< of these, kept free for streaming; 0 when everything fits
   std::uint64_t pool_bytes = 0;
   std::uint64_t bookkeeping_bytes = 0;
   std::uint64_t io_bytes = 0;
   std::uint64_t limit_bytes = 0;
 };
 
-/// Divides options.memory_bytes. Errors: out_of_budget when one step does not fit, with the least that does.
+/// Divides options.memory_bytes. Errors: out_of_budget when one step does not fit, with the least
+/// that does.
 Result<MemoryPlan> plan_memory(const PageStoreOptions& options);
+
+/// The tier below a pool that does not hold everything.
+DiskTierOptions tier_options(const PageStoreOptions& options);
 
 /// Bytes that a full context needs with everything in memory, bookkeeping included.
 std::uint64_t full_memory_bytes(const PageStoreOptions& options);

@@ -8,34 +8,24 @@
 #include "tier/disk_tier.h"
 
 namespace headrace {
-namespace {
-
-Result<std::unique_ptr<Tier>> open_tier(Env& env, const PageStoreOptions& options) {
-  DiskTierOptions disk;
-  disk.directory = options.disk_directory;
-  disk.limit_bytes = options.disk_bytes;
-  disk.shape = options.shape;
-  disk.queue_depth = tier_queue_depth;
-  return open_disk_tier(env, disk);
-}
-
-}  // namespace
-
 Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOptions& options) {
   HEADRACE_TRY_ASSIGN(const MemoryPlan plan, plan_memory(options));
   std::unique_ptr<Tier> tier;
   if (plan.stream_slots > 0) {
-    HEADRACE_TRY_ASSIGN(tier, open_tier(env, options));
+    HEADRACE_TRY_ASSIGN(tier, open_disk_tier(env, tier_options(options)));
   }
   HEADRACE_TRY_ASSIGN(PagePool pool, PagePool::create(options.shape, plan.slots));
-  std::unique_ptr<PageStore> store(new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tier)));
+  std::unique_ptr<PageStore> store(
+      new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tier)));
   store->stream_slots_ = plan.stream_slots;
   store->blocks_max_ = plan.blocks_max;
   HEADRACE_TRY_ASSIGN(Reservation pool_bytes, store->budget_.reserve(plan.pool_bytes, "KV pool"));
-  HEADRACE_TRY_ASSIGN(Reservation books, store->budget_.reserve(plan.bookkeeping_bytes, "KV page bookkeeping"));
+  HEADRACE_TRY_ASSIGN(Reservation books,
+                      store->budget_.reserve(plan.bookkeeping_bytes, "KV page bookkeeping"));
   HEADRACE_TRY_ASSIGN(Reservation io, store->budget_.reserve(plan.io_bytes, "KV IO buffers"));
   if (store->tier_ != nullptr) {
-    HEADRACE_CHECK(store->tier_->memory_bytes() <= plan.io_bytes, "the tier holds more memory than was planned");
+    HEADRACE_CHECK(store->tier_->memory_bytes() <= plan.io_bytes,
+                   "the tier holds more memory than was planned");
   }
   store->reservations_.push_back(std::move(pool_bytes));
   store->reservations_.push_back(std::move(books));
@@ -51,20 +41,20 @@ PageStore::PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes,
       tier_(std::move(tier)),
       policy_(new_newest_first_policy()) {}
 
-PageStore::~PageStore() {
-  HEADRACE_CHECK(tracked_.empty(), "a sequence outlives its cache");
-}
+PageStore::~PageStore() { HEADRACE_CHECK(tracked_.empty(), "a sequence outlives its cache"); }
 
 Result<void> PageStore::admit_sequence() {
   if (live_sequences_ == sequences_planned) {
-    return Error{ErrorCode::out_of_budget, "this engine holds " + std::to_string(sequences_planned) +
-                                               " sequences already; end one before starting another"};
+    return Error{ErrorCode::out_of_budget,
+                 "this engine holds " + std::to_string(sequences_planned) +
+                     " sequences already; end one before starting another"};
   }
   ++live_sequences_;
   return {};
 }
 
-PageIdentity PageStore::identity(const PageTable& table, std::uint32_t layer, std::uint32_t block) const {
+PageIdentity PageStore::identity(const PageTable& table, std::uint32_t layer,
+                                 std::uint32_t block) const {
   PageIdentity identity;
   identity.key = {table.block(block).key, layer};
   identity.model = options_.model;
@@ -103,18 +93,21 @@ Result<void> PageStore::make_room(std::uint32_t slots) {
   while (pool_.free_slots() < slots) {
     const std::optional<PageId> victim = policy_->victim();
     if (!victim || tier_ == nullptr) {
-      return Error{ErrorCode::out_of_budget,
-                   "the KV memory of " + format_byte_count(budget_.limit_bytes()) +
-                       " is taken by the open pages of other sequences; raise --kv-memory or run fewer at once"};
+      return Error{ErrorCode::out_of_budget, "the KV memory of " +
+                                                 format_byte_count(budget_.limit_bytes()) +
+                                                 " is taken by the open pages of other sequences; "
+                                                 "raise --kv-memory or run fewer at once"};
     }
     HEADRACE_TRY(demote(*victim));
   }
   return {};
 }
 
-bool PageStore::start_load(const PageTable& table, std::uint32_t layer, std::uint32_t block, SlotIndex slot, Done done) {
+bool PageStore::start_load(const PageTable& table, std::uint32_t layer, std::uint32_t block,
+                           SlotIndex slot, Done done) {
   const PageEntry& page = table.page(layer, block);
-  Result<TierTicket> ticket = tier_->submit_get(identity(table, layer, block), page.checksum, pool_.bytes(slot));
+  Result<TierTicket> ticket =
+      tier_->submit_get(identity(table, layer, block), page.checksum, pool_.bytes(slot));
   if (ticket.ok()) {
     in_flight_.emplace(*ticket, std::move(done));
     return true;
@@ -123,12 +116,13 @@ bool PageStore::start_load(const PageTable& table, std::uint32_t layer, std::uin
   return false;
 }
 
-Result<void> PageStore::store(const PageTable& table, std::uint32_t layer, std::uint32_t block, SlotIndex slot) {
+Result<void> PageStore::store(const PageTable& table, std::uint32_t layer, std::uint32_t block,
+                              SlotIndex slot) {
   bool finished = false;
   Result<void> outcome;
   while (true) {
-    Result<TierTicket> ticket =
-        tier_->submit_put(identity(table, layer, block), table.page(layer, block).checksum, pool_.bytes(slot));
+    Result<TierTicket> ticket = tier_->submit_put(
+        identity(table, layer, block), table.page(layer, block).checksum, pool_.bytes(slot));
     if (ticket.ok()) {
       in_flight_.emplace(*ticket, [&](Result<void> result) {
         finished = true;
@@ -136,13 +130,15 @@ Result<void> PageStore::store(const PageTable& table, std::uint32_t layer, std::
       });
       break;
     }
-    if (ticket.error().code != ErrorCode::out_of_budget || in_flight_.empty()) return std::move(ticket).error();
+    if (ticket.error().code != ErrorCode::out_of_budget || in_flight_.empty())
+      return std::move(ticket).error();
     wait();
   }
   while (!finished) wait();
   if (!outcome.ok()) {
-    return Error{outcome.error().code, "a KV page could not be kept on disk: " + outcome.error().message +
-                                           "; free space or give another place with --kv-disk, or raise --kv-memory"};
+    return Error{outcome.error().code,
+                 "a KV page could not be kept on disk: " + outcome.error().message +
+                     "; free space or give another place with --kv-disk, or raise --kv-memory"};
   }
   ++counters_.pages_written;
   return {};

@@ -1,5 +1,5 @@
-// PageStore: the pool and the tier below it under one budget. Hands out slots (letting sealed pages go to the tier when none
-// is free), loads pages back, and keeps the books.
+// PageStore: the pool and the tier below it under one budget. Hands out slots (letting sealed pages
+// go to the tier when none is free), loads pages back, and keeps the books.
 //
 // Used by the engine loop alone; IO runs on the tier's threads.
 #pragma once
@@ -26,17 +26,18 @@ namespace headrace {
 struct PageStoreOptions {
   PageShape shape;
   std::uint32_t layers = 0;
-  std::uint32_t context = 0;         ///< most tokens of a sequence
-  std::uint64_t memory_bytes = 0;    ///< limit of pool + metadata + IO buffers; 0: what one full context needs
-  std::string disk_directory;        ///< used only when a full context does not fit
-  std::uint64_t disk_bytes = 0;      ///< 0: no limit but the device
+  std::uint32_t context = 0;  ///< most tokens of a sequence
+  /// Limit of pool + metadata + IO buffers. 0: what one full context needs.
+  std::uint64_t memory_bytes = 0;
+  std::string disk_directory;    ///< used only when a full context does not fit
+  std::uint64_t disk_bytes = 0;  ///< 0: no limit but the device
   Digest128 model;
 };
 
 class PageStore {
  public:
-  /// Errors: out_of_budget (the limit is below what one step needs; the message says how much that is), io (the disk
-  /// directory cannot be used).
+  /// Errors: out_of_budget (the limit is below what one step needs; the message says how much that
+  /// is), io (the disk directory cannot be used).
   static Result<std::unique_ptr<PageStore>> open(Env& env, const PageStoreOptions& options);
   ~PageStore();
   PageStore(const PageStore&) = delete;
@@ -69,11 +70,13 @@ class PageStore {
   void forget(const PageId& id, PageTable& table);
 
   using Done = std::function<void(Result<void>)>;
-  /// Starts to read a stored page into `slot`. `done` is called from reap() or wait(). False: the queue is full, or the tier
-  /// does not have the page any more (then done was called).
-  bool start_load(const PageTable& table, std::uint32_t layer, std::uint32_t block, SlotIndex slot, Done done);
+  /// Starts to read a stored page into `slot`. `done` is called from reap() or wait(). False: the
+  /// queue is full, or the tier does not have the page any more (then done was called).
+  bool start_load(const PageTable& table, std::uint32_t layer, std::uint32_t block, SlotIndex slot,
+                  Done done);
   /// Writes a page of a sealed block from `slot` and waits until it is stored.
-  Result<void> store(const PageTable& table, std::uint32_t layer, std::uint32_t block, SlotIndex slot);
+  Result<void> store(const PageTable& table, std::uint32_t layer, std::uint32_t block,
+                     SlotIndex slot);
   /// Handles what the tier has finished.
   void reap();
   /// Waits until the tier finishes something, and handles it. Something must be in flight.
@@ -83,7 +86,8 @@ class PageStore {
   KvStats& counters() { return counters_; }
 
  private:
-  PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool, std::unique_ptr<Tier> tier);
+  PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
+            std::unique_ptr<Tier> tier);
 
   Result<void> demote(const PageId& id);
 

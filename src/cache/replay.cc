@@ -19,7 +19,8 @@ Replay::Replay(SequenceCache& sequence, const PagePlace& lost)
     : sequence_(sequence),
       lost_(lost),
       scratch_(acquire_scratch(sequence.store())),
-      fills_(sequence.store(), sequence.table(), lost.layer + 1, lost.block, sequence.store().stream_slots() - 1) {}
+      fills_(sequence.store(), sequence.table(), lost.layer + 1, lost.block,
+             sequence.store().stream_slots() - 1) {}
 
 Replay::~Replay() {
   stream_.finish();
@@ -30,7 +31,9 @@ std::span<const TokenId> Replay::tokens() const {
   return sequence_.tokens().subspan(first_position(), shape().tokens);
 }
 
-std::uint32_t Replay::first_position() const { return sequence_.table().first_position(lost_.block); }
+std::uint32_t Replay::first_position() const {
+  return sequence_.table().first_position(lost_.block);
+}
 
 std::span<const RowSlice> Replay::rows(std::uint32_t) {
   slice_ = {sequence_.store().pool().data(scratch_), 0, shape().tokens, 0};
@@ -39,7 +42,8 @@ std::span<const RowSlice> Replay::rows(std::uint32_t) {
 
 PageStream& Replay::attend(std::uint32_t layer) {
   stream_.start(sequence_.store(), sequence_.table(), &fills_, layer, first_position());
-  stream_.set_last_page({first_position(), shape().tokens, sequence_.store().pool().data(scratch_)});
+  stream_.set_last_page(
+      {first_position(), shape().tokens, sequence_.store().pool().data(scratch_)});
   return stream_;
 }
 
@@ -49,7 +53,8 @@ Result<void> Replay::finish() {
   PageEntry& page = sequence_.table().page(lost_.layer, lost_.block);
   if (hash_bytes(store.pool().bytes(scratch_)) != page.checksum) {
     return Error{ErrorCode::internal, "a recomputed KV page differs from the lost one (block " +
-                                          std::to_string(lost_.block) + ", layer " + std::to_string(lost_.layer) +
+                                          std::to_string(lost_.block) + ", layer " +
+                                          std::to_string(lost_.layer) +
                                           "); this is a bug in Headrace: please report it"};
   }
   HEADRACE_TRY(store.store(sequence_.table(), lost_.layer, lost_.block, scratch_));

@@ -1,6 +1,7 @@
-// Replay: brings a lost page back by running its block's tokens through the model again. Recomputation has no path of its
-// own: the forward pass sees this as a SequenceKv like any other. Row invariance (invariant 2) makes the recomputed bytes
-// equal to the lost ones, and the checksum that was taken at sealing proves it.
+// Replay: brings a lost page back by running its block's tokens through the model again.
+// Recomputation has no path of its own: the forward pass sees this as a SequenceKv like any other.
+// Row invariance (invariant 2) makes the recomputed bytes equal to the lost ones, and the checksum
+// that was taken at sealing proves it.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 
 namespace headrace {
 
-/// Usage: run the block's tokens from `first_position()` through layers [0, layers_end()), then finish().
-/// One pool slot holds the block's page of the layer that is being computed.
+/// Usage: run the block's tokens from `first_position()` through layers [0, layers_end()), then
+/// finish(). One pool slot holds the block's page of the layer that is being computed.
 class Replay final : public SequenceKv {
  public:
   /// `lost` names a page of a sealed block of `sequence`. No step may be open.
@@ -25,7 +26,8 @@ class Replay final : public SequenceKv {
   std::uint32_t first_position() const;
   std::uint32_t layers_end() const { return lost_.layer + 1; }
 
-  /// Verifies the page and stores it. Errors: internal (the recomputed page differs), io, out_of_budget.
+  /// Verifies the page and stores it. Errors: internal (the recomputed page differs), io,
+  /// out_of_budget.
   Result<void> finish();
   /// The page of an earlier block that made the forward pass fail with page_lost.
   std::optional<PagePlace> lost_earlier() const { return stream_.lost(); }

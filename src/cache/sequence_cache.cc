@@ -22,7 +22,8 @@ SequenceCache::SequenceCache(PageStore& store, std::uint64_t id)
 SequenceCache::~SequenceCache() {
   abort();
   for (std::uint32_t block = 0; block < table_.blocks(); ++block) {
-    for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) store_.forget({id_, block, layer}, table_);
+    for (std::uint32_t layer = 0; layer < table_.layers(); ++layer)
+      store_.forget({id_, block, layer}, table_);
   }
   store_.dismiss_sequence();
 }
@@ -40,9 +41,11 @@ std::uint32_t SequenceCache::rows_possible(std::uint32_t wanted) const {
 }
 
 Result<void> SequenceCache::begin(std::uint32_t rows) {
-  HEADRACE_CHECK(rows > 0 && position() + rows <= store_.options().context, "a step outside the context");
+  HEADRACE_CHECK(rows > 0 && position() + rows <= store_.options().context,
+                 "a step outside the context");
   const std::uint32_t blocks_needed = table_.block_of(position() + rows - 1) + 1;
-  const std::uint32_t new_blocks = blocks_needed > table_.blocks() ? blocks_needed - table_.blocks() : 0;
+  const std::uint32_t new_blocks =
+      blocks_needed > table_.blocks() ? blocks_needed - table_.blocks() : 0;
   HEADRACE_TRY(store_.make_room(new_blocks * table_.layers() + store_.stream_slots()));
   for (std::uint32_t block = table_.blocks(); block < blocks_needed; ++block) {
     table_.add_block();
@@ -56,7 +59,8 @@ Result<void> SequenceCache::begin(std::uint32_t rows) {
   }
   step_rows_ = rows;
   if (!store_.holds_everything()) {
-    fills_ = std::make_unique<FillQueue>(store_, table_, table_.layers(), table_.blocks(), store_.stream_slots());
+    fills_ = std::make_unique<FillQueue>(store_, table_, table_.layers(), table_.blocks(),
+                                         store_.stream_slots());
   }
   return {};
 }

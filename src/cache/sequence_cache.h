@@ -1,5 +1,6 @@
 // SequenceCache: the keys and values of one sequence. One step goes
-//   begin(rows) -> the forward pass uses it as SequenceKv -> commit(tokens), or abort() if the pass failed.
+//   begin(rows) -> the forward pass uses it as SequenceKv -> commit(tokens), or abort() if the pass
+//   failed.
 // A step that failed with page_lost is repeated after replay: see replay.h.
 #pragma once
 
@@ -25,7 +26,8 @@ struct PagePlace {
 class BlockStream final : public PageStream {
  public:
   /// `end` is the first position that is not read. `fills` may be null when every page has a slot.
-  void start(PageStore& store, const PageTable& table, FillQueue* fills, std::uint32_t layer, std::uint32_t end);
+  void start(PageStore& store, const PageTable& table, FillQueue* fills, std::uint32_t layer,
+             std::uint32_t end);
   /// One more page at the end, which no table knows: the one under replay.
   void set_last_page(const PageView& page) { last_page_ = page; }
 
@@ -58,10 +60,12 @@ class SequenceCache final : public SequenceKv {
   SequenceCache& operator=(const SequenceCache&) = delete;
 
   std::span<const TokenId> tokens() const { return tokens_; }
-  /// Most rows, up to `wanted`, that the next step can take with the slots that there are. At least 1.
+  /// Most rows, up to `wanted`, that the next step can take with the slots that there are. At
+  /// least 1.
   std::uint32_t rows_possible(std::uint32_t wanted) const;
 
-  /// Makes place for `rows` more tokens and starts to load what the step will read. Errors: those of make_room().
+  /// Makes place for `rows` more tokens and starts to load what the step will read. Errors: those
+  /// of make_room().
   Result<void> begin(std::uint32_t rows);
   /// The rows of begin() are these tokens: seals the blocks that are full now.
   void commit(std::span<const TokenId> tokens);

@@ -19,7 +19,7 @@ struct RunReport {
 /// A few lines of figures.
 void print_summary(std::ostream& out, const RunReport& report);
 
-/// One line: a JSON object. docs name its fields; never rename one.
+/// One line: a JSON object. Scripts rely on its field names: add, never rename.
 std::string to_json(const RunReport& report);
 
 }  // namespace headrace

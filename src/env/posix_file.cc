@@ -172,18 +172,34 @@ Result<std::string> read_posix_file(const std::string& path) {
   }
 }
 
+namespace {
+
+/// Whether `path` still names the open file. The one who held the lock before may have removed it.
+bool names_file(const std::string& path, int descriptor) {
+  struct stat opened = {};
+  struct stat named = {};
+  return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<FileLock>> lock_posix_file(const std::string& path) {
-  FileDescriptor descriptor = open_descriptor(path, O_RDWR | O_CREAT);
-  if (!descriptor.valid()) return posix_error("open", path, errno);
-  int status = 0;
-  do {
-    status = ::flock(descriptor.number(), LOCK_EX | LOCK_NB);
-  } while (status != 0 && errno == EINTR);
-  if (status != 0 && errno == EWOULDBLOCK) {
-    return Error{ErrorCode::io, "'" + path + "' is held by someone else"};
+  while (true) {
+    FileDescriptor descriptor = open_descriptor(path, O_RDWR | O_CREAT);
+    if (!descriptor.valid()) return posix_error("open", path, errno);
+    int status = 0;
+    do {
+      status = ::flock(descriptor.number(), LOCK_EX | LOCK_NB);
+    } while (status != 0 && errno == EINTR);
+    if (status != 0 && errno == EWOULDBLOCK) {
+      return Error{ErrorCode::io, "'" + path + "' is held by someone else"};
+    }
+    if (status != 0) return posix_error("lock", path, errno);
+    // A lock on a file without a name would keep nobody out: try again with the one that has it.
+    if (!names_file(path, descriptor.number())) continue;
+    return std::unique_ptr<FileLock>(std::make_unique<PosixLock>(std::move(descriptor)));
   }
-  if (status != 0) return posix_error("lock", path, errno);
-  return std::unique_ptr<FileLock>(std::make_unique<PosixLock>(std::move(descriptor)));
 }
 
 }  // namespace headrace

@@ -1,13 +1,15 @@
-// The integer weight formats of ggml, block by block: how 32 weights are stored, and what they mean. Source: the block
-// structs and reference dequantisers of ggml (ggml-common.h, ggml-quants.c); the test compares with ggml itself.
+// The integer weight formats of ggml, block by block: how 32 weights are stored, and what they
+// mean. Source: the block structs and reference dequantisers of ggml (ggml-common.h,
+// ggml-quants.c); the test compares with ggml itself.
 //
-// Each weight is scale * (q - offset) or scale * q + minimum with q an unsigned byte, so that one dot product of unsigned
-// weights and signed activations serves all formats.
+// Each weight is scale * (q - offset) or scale * q + minimum with q an unsigned byte, so that one
+// dot product of unsigned weights and signed activations serves all formats.
 #pragma once
 
 namespace headrace::kernel::HEADRACE_ISA {
 
-/// Bytes before the packed quants: f16 scale, then (where there is one) f16 minimum, then (5 bit) the fifth bits.
+/// Bytes before the packed quants: f16 scale, then (where there is one) f16 minimum, then (5 bit)
+/// the fifth bits.
 template <WeightFormat Format>
 struct BlockTraits;
 
@@ -49,8 +51,8 @@ struct BlockTraits<WeightFormat::iq4_nl> {
 };
 
 /// The 16 levels of iq4_nl, plus 128.
-alignas(16) static constexpr std::uint8_t iq4_nl_levels[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                                              129, 141, 153, 166, 181, 197, 217, 241};
+alignas(16) static constexpr std::uint8_t iq4_nl_levels[16] = {
+    1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
 HEADRACE_INLINE float read_f16(const std::byte* p) {
   std::uint16_t h[16] = {};

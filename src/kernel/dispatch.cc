@@ -8,10 +8,16 @@
 namespace headrace::kernel {
 
 #if defined(__x86_64__)
-namespace avx512 { extern const KernelTable table; }
-namespace avx2 { extern const KernelTable table; }
+namespace avx512 {
+extern const KernelTable table;
+}
+namespace avx2 {
+extern const KernelTable table;
+}
 #endif
-namespace scalar { extern const KernelTable table; }
+namespace scalar {
+extern const KernelTable table;
+}
 
 namespace {
 
@@ -22,7 +28,8 @@ struct Candidate {
 
 #if defined(__x86_64__)
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
 }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -41,9 +48,12 @@ const Candidate candidates[] = {
 };
 
 const KernelTable& choose() {
-  if (const char* forced = std::getenv("HEADRACE_FORCE_ISA"); forced != nullptr && *forced != '\0') {
+  if (const char* forced = std::getenv("HEADRACE_FORCE_ISA");
+      forced != nullptr && *forced != '\0') {
     const KernelTable* table = find_kernels(forced);
-    HEADRACE_CHECK(table != nullptr, "HEADRACE_FORCE_ISA names kernels that cannot run here; use scalar, avx2 or avx512");
+    HEADRACE_CHECK(
+        table != nullptr,
+        "HEADRACE_FORCE_ISA names kernels that cannot run here; use scalar, avx2 or avx512");
     return *table;
   }
   for (const Candidate& candidate : candidates) {
@@ -61,7 +71,8 @@ const KernelTable& kernels() {
 
 const KernelTable* find_kernels(const char* name) {
   for (const Candidate& candidate : candidates) {
-    if (std::strcmp(candidate.table->name, name) == 0) return candidate.runs_here() ? candidate.table : nullptr;
+    if (std::strcmp(candidate.table->name, name) == 0)
+      return candidate.runs_here() ? candidate.table : nullptr;
   }
   return nullptr;
 }

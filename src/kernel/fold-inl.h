@@ -1,12 +1,14 @@
-// Attention as a fold over pages (invariant 1; the online softmax of Milakov & Gimelshein 2018, merged as in
-// FlashAttention). The partial of a page depends on that page and the query vector alone:
+// Attention as a fold over pages (invariant 1; the online softmax of Milakov & Gimelshein 2018,
+// merged as in FlashAttention). The partial of a page depends on that page and the query vector
+// alone:
 //   s[t] = q . k[t]           over dim in order, 16 tokens in the lanes
 //   m    = max s,  p = 2^(s - m),  l = sum p  (16 lanes, then across them)
 //   o    = sum p[t] v[t]      over tokens in order, dim in the lanes
-// and partials are merged in page order. So one row or many rows, one thread or many, give the same bits.
+// and partials are merged in page order. So one row or many rows, one thread or many, give the same
+// bits.
 //
-// Tokens that a vector may not read get the score -infinity, hence p = 0: adding 0 * v changes nothing. Pages are zeroed
-// when opened, so what lies behind the newest token is finite.
+// Tokens that a vector may not read get the score -infinity, hence p = 0: adding 0 * v changes
+// nothing. Pages are zeroed when opened, so what lies behind the newest token is finite.
 #pragma once
 
 namespace headrace::kernel::HEADRACE_ISA {
@@ -32,10 +34,11 @@ struct Element<KvType::f32> {
 };
 
 template <KvType Type>
-static void store_kv_as(const float* k, const float* v, std::uint32_t token, std::uint32_t head_dim, std::byte* page_k,
-                        std::byte* page_v) {
+static void store_kv_as(const float* k, const float* v, std::uint32_t token, std::uint32_t head_dim,
+                        std::byte* page_k, std::byte* page_v) {
   using Raw = typename Element<Type>::Raw;
-  Raw* k_column = reinterpret_cast<Raw*>(page_k) + std::size_t{token / lanes} * head_dim * lanes + token % lanes;
+  Raw* k_column = reinterpret_cast<Raw*>(page_k) + std::size_t{token / lanes} * head_dim * lanes +
+                  token % lanes;
   Raw* v_row = reinterpret_cast<Raw*>(page_v) + std::size_t{token} * head_dim;
   HEADRACE_FOR_LANES(d, head_dim) {
     Raw column[lanes];
@@ -45,16 +48,16 @@ static void store_kv_as(const float* k, const float* v, std::uint32_t token, std
   }
 }
 
-static void store_kv(const float* k, const float* v, std::uint32_t token, std::uint32_t head_dim, KvType type,
-                     std::byte* page_k, std::byte* page_v) {
+static void store_kv(const float* k, const float* v, std::uint32_t token, std::uint32_t head_dim,
+                     KvType type, std::byte* page_k, std::byte* page_v) {
   if (type == KvType::f16) return store_kv_as<KvType::f16>(k, v, token, head_dim, page_k, page_v);
   store_kv_as<KvType::f32>(k, v, token, head_dim, page_k, page_v);
 }
 
 /// Scores of one tile of 16 tokens for `Vectors` queries.
 template <KvType Type, int Vectors>
-HEADRACE_INLINE void score_tile(const FoldInput& in, std::uint32_t tile, const float* const* queries, float* scores,
-                                std::size_t stride) {
+HEADRACE_INLINE void score_tile(const FoldInput& in, std::uint32_t tile,
+                                const float* const* queries, float* scores, std::size_t stride) {
   F sums[Vectors];
   for (int i = 0; i < Vectors; ++i) sums[i] = zero();
   const std::size_t start = std::size_t{tile} * in.head_dim * lanes;
@@ -63,13 +66,14 @@ HEADRACE_INLINE void score_tile(const FoldInput& in, std::uint32_t tile, const f
 #pragma GCC unroll 12
     for (int i = 0; i < Vectors; ++i) sums[i] = fma(set1(queries[i][d]), k, sums[i]);
   }
-  for (int i = 0; i < Vectors; ++i) store(scores + static_cast<std::size_t>(i) * stride + tile * lanes, sums[i]);
+  for (int i = 0; i < Vectors; ++i)
+    store(scores + static_cast<std::size_t>(i) * stride + tile * lanes, sums[i]);
 }
 
 /// Weighted values of `Vectors` queries for 16 * Parts dims from `d` on, tokens 0..count-1.
 template <KvType Type, int Vectors, int Parts>
-HEADRACE_INLINE void value_sums(const FoldInput& in, std::uint32_t d, std::uint32_t count, const float* weights,
-                                std::size_t stride, float* const* out) {
+HEADRACE_INLINE void value_sums(const FoldInput& in, std::uint32_t d, std::uint32_t count,
+                                const float* weights, std::size_t stride, float* const* out) {
   F sums[Vectors][Parts];
   for (int i = 0; i < Vectors; ++i) {
     for (int j = 0; j < Parts; ++j) sums[i][j] = zero();
@@ -78,7 +82,8 @@ HEADRACE_INLINE void value_sums(const FoldInput& in, std::uint32_t d, std::uint3
     F v[Parts];
 #pragma GCC unroll 4
     for (int j = 0; j < Parts; ++j) {
-      v[j] = Element<Type>::read(in.v, std::size_t{t} * in.head_dim + d + static_cast<std::size_t>(j) * lanes);
+      v[j] = Element<Type>::read(
+          in.v, std::size_t{t} * in.head_dim + d + static_cast<std::size_t>(j) * lanes);
     }
 #pragma GCC unroll 6
     for (int i = 0; i < Vectors; ++i) {
@@ -88,12 +93,14 @@ HEADRACE_INLINE void value_sums(const FoldInput& in, std::uint32_t d, std::uint3
     }
   }
   for (int i = 0; i < Vectors; ++i) {
-    for (int j = 0; j < Parts; ++j) store(out[i] + d + static_cast<std::size_t>(j) * lanes, sums[i][j]);
+    for (int j = 0; j < Parts; ++j)
+      store(out[i] + d + static_cast<std::size_t>(j) * lanes, sums[i][j]);
   }
 }
 
 /// Softmax weights of one vector in place; maximum and sum go to its state.
-HEADRACE_INLINE void softmax_row(float* scores, std::uint32_t visible, std::uint32_t count, float* state) {
+HEADRACE_INLINE void softmax_row(float* scores, std::uint32_t visible, std::uint32_t count,
+                                 float* state) {
   for (std::uint32_t t = visible / lanes * lanes; t < count; t += lanes) {
     const std::uint32_t keep = visible > t ? visible - t : 0;
     store(scores + t, keep_first(load(scores + t), keep, -__builtin_inff()));
@@ -131,7 +138,8 @@ inline constexpr int value_vectors = 2;
 template <KvType Type>
 static void fold_page_as(const FoldInput& in, float* scratch, float* states) {
   std::uint32_t longest = 0;
-  for (std::uint32_t i = 0; i < in.vectors; ++i) longest = in.visible[i] > longest ? in.visible[i] : longest;
+  for (std::uint32_t i = 0; i < in.vectors; ++i)
+    longest = in.visible[i] > longest ? in.visible[i] : longest;
   const std::uint32_t tiles = (longest + lanes - 1) / lanes;
   const std::uint32_t count = tiles * lanes;
   const std::size_t state_stride = fold_state_floats(in.head_dim);
@@ -139,7 +147,8 @@ static void fold_page_as(const FoldInput& in, float* scratch, float* states) {
   for (std::uint32_t first = 0; first < in.vectors; first += score_vectors) {
     with_count<score_vectors>(in.vectors - first, [&]<int Vectors>() {
       for (std::uint32_t tile = 0; tile < tiles; ++tile) {
-        score_tile<Type, Vectors>(in, tile, in.queries + first, scratch + std::size_t{first} * count, count);
+        score_tile<Type, Vectors>(in, tile, in.queries + first,
+                                  scratch + std::size_t{first} * count, count);
       }
     });
   }
@@ -149,11 +158,14 @@ static void fold_page_as(const FoldInput& in, float* scratch, float* states) {
   for (std::uint32_t first = 0; first < in.vectors; first += value_vectors) {
     with_count<value_vectors>(in.vectors - first, [&]<int Vectors>() {
       float* out[Vectors];
-      for (int i = 0; i < Vectors; ++i) out[i] = states + (first + static_cast<std::uint32_t>(i)) * state_stride + lanes;
+      for (int i = 0; i < Vectors; ++i)
+        out[i] = states + (first + static_cast<std::uint32_t>(i)) * state_stride + lanes;
       const float* weights = scratch + std::size_t{first} * count;
       std::uint32_t d = 0;
-      for (; d + 4 * lanes <= in.head_dim; d += 4 * lanes) value_sums<Type, Vectors, 4>(in, d, count, weights, count, out);
-      for (; d < in.head_dim; d += lanes) value_sums<Type, Vectors, 1>(in, d, count, weights, count, out);
+      for (; d + 4 * lanes <= in.head_dim; d += 4 * lanes)
+        value_sums<Type, Vectors, 4>(in, d, count, weights, count, out);
+      for (; d < in.head_dim; d += lanes)
+        value_sums<Type, Vectors, 1>(in, d, count, weights, count, out);
     });
   }
 }
@@ -171,7 +183,9 @@ static void fold_merge(float* state, const float* partial, std::uint32_t head_di
   state[1] = state[1] * keep + partial[1] * take;
   float* out = state + lanes;
   const float* in = partial + lanes;
-  HEADRACE_FOR_LANES(d, head_dim) store(out + d, fma(load(in + d), set1(take), mul(load(out + d), set1(keep))));
+  HEADRACE_FOR_LANES(d, head_dim) {
+    store(out + d, fma(load(in + d), set1(take), mul(load(out + d), set1(keep))));
+  }
 }
 
 static void fold_finish(const float* state, std::uint32_t head_dim, float* out) {

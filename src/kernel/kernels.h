@@ -1,8 +1,10 @@
-// The table of kernels: one text per kernel (the *-inl.h files of this folder), compiled once per instruction set
-// (isa_*.cc), chosen once (dispatch.cc). HEADRACE_FORCE_ISA=scalar|avx2|avx512 forces one.
+// The table of kernels: one text per kernel (the *-inl.h files of this folder), compiled once per
+// instruction set (isa_*.cc), chosen once (dispatch.cc). HEADRACE_FORCE_ISA=scalar|avx2|avx512
+// forces one.
 //
-// Row invariance (invariant 2): every kernel computes a row's result by an order of operations that depends on that row
-// alone. The one-row and the many-row kernels of a weight format share one numeric definition, so they give the same bits.
+// Row invariance (invariant 2): every kernel computes a row's result by an order of operations that
+// depends on that row alone. The one-row and the many-row kernels of a weight format share one
+// numeric definition, so they give the same bits.
 //
 // Adding a kernel: declare its pointer here, write it in a *-inl.h, fill it in table-inl.h.
 #pragma once
@@ -21,10 +23,11 @@ inline constexpr std::uint32_t quant_block = 32;
 /// Output columns of a weight panel.
 inline constexpr std::uint32_t panel_columns = 48;
 
-/// How a weight matrix is multiplied. The block formats are those of ggml; `other` is anything that ggml can turn into f32.
-///   integer formats: activations are quantised per 32 values to 8 bits, dot products of a block are exact integers, and
-///   blocks are added in order:  c = fma(dot, d_weight * d_activation, c), then, where the format has a minimum,
-///   c = fma(minimum, d_activation * sum_activation, c);
+/// How a weight matrix is multiplied. The block formats are those of ggml; `other` is anything that
+/// ggml can turn into f32.
+///   integer formats: activations are quantised per 32 values to 8 bits, dot products of a block
+///   are exact integers, and blocks are added in order:  c = fma(dot, d_weight * d_activation, c),
+///   then, where the format has a minimum, c = fma(minimum, d_activation * sum_activation, c);
 ///   other: c = fma(a[k], w[k], c) over k in order, in f32.
 enum class WeightFormat : std::uint8_t { q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, other };
 
@@ -32,19 +35,21 @@ constexpr bool is_integer(WeightFormat format) { return format != WeightFormat::
 
 /// Activation rows, quantised per 32 values: value = scale * int8.
 struct QuantizedRows {
-  std::int8_t* values = nullptr;     ///< [row][width]
-  float* scales = nullptr;           ///< [row][width / 32]
-  float* scaled_sums = nullptr;      ///< [row][width / 32]: scale * sum of the int8 values
-  std::int32_t* sums = nullptr;      ///< [row][width / 32]: sum of the int8 values
+  std::int8_t* values = nullptr;  ///< [row][width]
+  float* scales = nullptr;        ///< [row][width / 32]
+  float* scaled_sums = nullptr;   ///< [row][width / 32]: scale * sum of the int8 values
+  std::int32_t* sums = nullptr;   ///< [row][width / 32]: sum of the int8 values
   std::uint32_t width = 0;
 
   QuantizedRows from_row(std::size_t row) const {
     const std::size_t blocks = width / quant_block;
-    return {values + row * width, scales + row * blocks, scaled_sums + row * blocks, sums + row * blocks, width};
+    return {values + row * width, scales + row * blocks, scaled_sums + row * blocks,
+            sums + row * blocks, width};
   }
 };
 
-/// Weights of one matrix in the file's layout: output o is the row of `width` values at data + o * row_bytes.
+/// Weights of one matrix in the file's layout: output o is the row of `width` values at data + o *
+/// row_bytes.
 struct WeightRows {
   WeightFormat format = WeightFormat::other;
   const std::byte* data = nullptr;
@@ -53,7 +58,8 @@ struct WeightRows {
 };
 
 /// Up to panel_columns columns of integer weights, unpacked for the many-row kernel:
-/// weights [block][4 values][group of 16 columns][column][value] as unsigned bytes; scales [block][group][column].
+/// weights [block][4 values][group of 16 columns][column][value] as unsigned bytes; scales
+/// [block][group][column].
 struct IntegerPanel {
   std::uint8_t* weights = nullptr;
   float* scales = nullptr;
@@ -64,24 +70,27 @@ struct IntegerPanel {
 struct OutputRows {
   float* data = nullptr;
   std::size_t stride = 0;
-  bool accumulate = false;           ///< add the finished product to what is there (a residual connection)
+  bool accumulate = false;  ///< add the finished product to what is there (a residual connection)
 };
 
 /// The part of one page that one kv head's queries read, and these queries.
 struct FoldInput {
-  const std::byte* k = nullptr;          ///< [tile][head_dim][16] (page/shape.h)
-  const std::byte* v = nullptr;          ///< [token][head_dim]
+  const std::byte* k = nullptr;  ///< [tile][head_dim][16] (page/shape.h)
+  const std::byte* v = nullptr;  ///< [token][head_dim]
   KvType type = KvType::f16;
-  std::uint32_t head_dim = 0;            ///< multiple of 16
-  std::uint32_t vectors = 0;             ///< query vectors, 1 to fold_vectors_max
-  const float* const* queries = nullptr; ///< [vectors] -> [head_dim], scaled by log2(e) / sqrt(head_dim)
-  const std::uint32_t* visible = nullptr; ///< [vectors] tokens of the page that the vector may read, >= 1
+  std::uint32_t head_dim = 0;  ///< multiple of 16
+  std::uint32_t vectors = 0;   ///< query vectors, 1 to fold_vectors_max
+  /// [vectors] -> [head_dim], scaled by log2(e) / sqrt(head_dim)
+  const float* const* queries = nullptr;
+  /// [vectors] tokens of the page that the vector may read, >= 1
+  const std::uint32_t* visible = nullptr;
 };
 
 /// Most query vectors of one fold call.
 inline constexpr std::uint32_t fold_vectors_max = 12;
 
-/// What one query vector has read: [maximum, sum, padding to 16][weighted value, head_dim]. Exponents are base 2.
+/// What one query vector has read: [maximum, sum, padding to 16][weighted value, head_dim].
+/// Exponents are base 2.
 constexpr std::size_t fold_state_floats(std::uint32_t head_dim) { return lanes + head_dim; }
 /// Floats of scratch that a fold over pages of `page_tokens` needs.
 constexpr std::size_t fold_scratch_floats(std::uint32_t page_tokens) {
@@ -92,7 +101,8 @@ struct KernelTable {
   const char* name;
 
   /// out[i] = x[i] / rms(x) * weight[i]
-  void (*rms_norm)(const float* x, const float* weight, float epsilon, std::uint32_t width, float* out);
+  void (*rms_norm)(const float* x, const float* weight, float epsilon, std::uint32_t width,
+                   float* out);
   /// out[i] = silu(gate[i]) * up[i]
   void (*swiglu)(const float* gate, const float* up, std::uint32_t width, float* out);
   /// x[i] += y[i]
@@ -103,23 +113,29 @@ struct KernelTable {
   /// Rotates pairs (2i, 2i+1) of one head in place by the angles in cosine/sine [pairs].
   void (*rope_pairs)(float* head, const float* cosine, const float* sine, std::uint32_t pairs);
 
-  /// Unpacks `columns` <= panel_columns columns from `first` on; the rest of the panel becomes zero.
-  void (*unpack_panel)(const WeightRows& weights, std::uint32_t first, std::uint32_t columns, IntegerPanel out);
-  /// out[row][column] for all rows and `columns` columns of an unpacked panel. `out` points at the first column.
-  void (*integer_panel_product)(WeightFormat format, const IntegerPanel& panel, std::uint32_t columns,
-                                const QuantizedRows& rows, std::uint32_t row_count, OutputRows out);
-  /// One row times `columns` columns from `first` on, read in the file's layout. Null scratch is never used: formats
-  /// without a direct kernel go through `scratch`.
+  /// Unpacks `columns` <= panel_columns columns from `first` on; the rest of the panel becomes
+  /// zero.
+  void (*unpack_panel)(const WeightRows& weights, std::uint32_t first, std::uint32_t columns,
+                       IntegerPanel out);
+  /// out[row][column] for all rows and `columns` columns of an unpacked panel. `out` points at the
+  /// first column.
+  void (*integer_panel_product)(WeightFormat format, const IntegerPanel& panel,
+                                std::uint32_t columns, const QuantizedRows& rows,
+                                std::uint32_t row_count, OutputRows out);
+  /// One row times `columns` columns from `first` on, read in the file's layout. Null scratch is
+  /// never used: formats without a direct kernel go through `scratch`.
   void (*integer_row_product)(const WeightRows& weights, std::uint32_t first, std::uint32_t columns,
-                              const QuantizedRows& row, IntegerPanel scratch, float* out, bool accumulate);
+                              const QuantizedRows& row, IntegerPanel scratch, float* out,
+                              bool accumulate);
   /// f32 panel [width][panel_columns] times f32 rows [row][width].
-  void (*float_panel_product)(const float* panel, std::uint32_t width, std::uint32_t columns, const float* rows,
-                              std::uint32_t row_count, OutputRows out);
+  void (*float_panel_product)(const float* panel, std::uint32_t width, std::uint32_t columns,
+                              const float* rows, std::uint32_t row_count, OutputRows out);
 
   /// Writes one token's K and V of one kv head into a page at `token`.
-  void (*store_kv)(const float* k, const float* v, std::uint32_t token, std::uint32_t head_dim, KvType type,
-                   std::byte* page_k, std::byte* page_v);
-  /// The partial of one page for each vector: states[vector] = fold_state_floats(head_dim) floats, overwritten.
+  void (*store_kv)(const float* k, const float* v, std::uint32_t token, std::uint32_t head_dim,
+                   KvType type, std::byte* page_k, std::byte* page_v);
+  /// The partial of one page for each vector: states[vector] = fold_state_floats(head_dim) floats,
+  /// overwritten.
   void (*fold_page)(const FoldInput& input, float* scratch, float* states);
   /// Adds a page's partial to a vector's state. Called in page order.
   void (*fold_merge)(float* state, const float* partial, std::uint32_t head_dim);
@@ -130,7 +146,8 @@ struct KernelTable {
 /// A state that has read nothing.
 void fold_reset(float* state, std::uint32_t head_dim);
 
-/// The table in use; chosen at the first call. Ends the process if HEADRACE_FORCE_ISA names one that cannot run here.
+/// The table in use; chosen at the first call. Ends the process if HEADRACE_FORCE_ISA names one
+/// that cannot run here.
 const KernelTable& kernels();
 
 /// The table of that name, or null if it was not built or this machine cannot run it.

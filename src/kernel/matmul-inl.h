@@ -1,14 +1,17 @@
-// Matrix products over quantised weights: the many-row kernel over an unpacked panel, and the f32 kernel for formats that
-// only ggml can read. The direct one-row kernel is in row_product-inl.h and gives the same bits.
+// Matrix products over quantised weights: the many-row kernel over an unpacked panel, and the f32
+// kernel for formats that only ggml can read. The direct one-row kernel is in row_product-inl.h and
+// gives the same bits.
 #pragma once
 
 namespace headrace::kernel::HEADRACE_ISA {
 
 inline constexpr std::uint32_t groups = panel_columns / lanes;
 
-/// The numeric definition of an integer format: what one block adds to one output. `dot` includes the offset.
+/// The numeric definition of an integer format: what one block adds to one output. `dot` includes
+/// the offset.
 template <bool HasMinimum>
-HEADRACE_INLINE F add_block(F sum, I dot, F scale, F minimum, float activation_scale, float activation_scaled_sum) {
+HEADRACE_INLINE F add_block(F sum, I dot, F scale, F minimum, float activation_scale,
+                            float activation_scaled_sum) {
   sum = fma(to_float(dot), mul(scale, set1(activation_scale)), sum);
   if constexpr (HasMinimum) sum = fma(minimum, set1(activation_scaled_sum), sum);
   return sum;
@@ -25,7 +28,8 @@ HEADRACE_INLINE void write_columns(float* out, F value, std::uint32_t columns, b
 }
 
 template <WeightFormat Format>
-static void unpack_panel_generic(const WeightRows& weights, std::uint32_t first, std::uint32_t columns, IntegerPanel out) {
+static void unpack_panel_generic(const WeightRows& weights, std::uint32_t first,
+                                 std::uint32_t columns, IntegerPanel out) {
   using Traits = BlockTraits<Format>;
   const std::uint32_t blocks = weights.width / quant_block;
   for (std::uint32_t column = 0; column < panel_columns; ++column) {
@@ -46,15 +50,16 @@ static void unpack_panel_generic(const WeightRows& weights, std::uint32_t first,
       out.scales[scale_at] = scale;
       if constexpr (Traits::has_minimum) out.minimums[scale_at] = minimum;
       for (std::uint32_t k = 0; k < 8; ++k) {
-        std::memcpy(out.weights + ((std::size_t{b} * 8 + k) * groups + group) * 64 + lane * 4, q + k * 4, 4);
+        std::memcpy(out.weights + ((std::size_t{b} * 8 + k) * groups + group) * 64 + lane * 4,
+                    q + k * 4, 4);
       }
     }
   }
 }
 
 template <WeightFormat Format, int Rows, int Groups>
-HEADRACE_INLINE void integer_tile(const IntegerPanel& panel, std::uint32_t first_group, const QuantizedRows& rows,
-                                  F (&sums)[Rows][Groups]) {
+HEADRACE_INLINE void integer_tile(const IntegerPanel& panel, std::uint32_t first_group,
+                                  const QuantizedRows& rows, F (&sums)[Rows][Groups]) {
   using Traits = BlockTraits<Format>;
   const std::uint32_t blocks = rows.width / quant_block;
   for (int i = 0; i < Rows; ++i) {
@@ -64,7 +69,8 @@ HEADRACE_INLINE void integer_tile(const IntegerPanel& panel, std::uint32_t first
     I dots[Rows][Groups];
 #pragma GCC unroll 8
     for (int i = 0; i < Rows; ++i) {
-      const std::int32_t start = Traits::offset == 0 ? 0 : -Traits::offset * rows.sums[i * blocks + b];
+      const std::int32_t start =
+          Traits::offset == 0 ? 0 : -Traits::offset * rows.sums[i * blocks + b];
 #pragma GCC unroll 4
       for (int j = 0; j < Groups; ++j) dots[i][j] = set1_i32(start);
     }
@@ -73,10 +79,12 @@ HEADRACE_INLINE void integer_tile(const IntegerPanel& panel, std::uint32_t first
     for (int k = 0; k < 8; ++k) {
       W w[Groups];
 #pragma GCC unroll 4
-      for (int j = 0; j < Groups; ++j) w[j] = load_weights(weights + (static_cast<std::size_t>(k) * groups + j) * 64);
+      for (int j = 0; j < Groups; ++j)
+        w[j] = load_weights(weights + (static_cast<std::size_t>(k) * groups + j) * 64);
 #pragma GCC unroll 8
       for (int i = 0; i < Rows; ++i) {
-        const std::int8_t* a = rows.values + static_cast<std::size_t>(i) * rows.width + b * quant_block + k * 4;
+        const std::int8_t* a =
+            rows.values + static_cast<std::size_t>(i) * rows.width + b * quant_block + k * 4;
 #pragma GCC unroll 4
         for (int j = 0; j < Groups; ++j) dots[i][j] = dot4<Traits::wide>(dots[i][j], w[j], a);
       }
@@ -88,7 +96,8 @@ HEADRACE_INLINE void integer_tile(const IntegerPanel& panel, std::uint32_t first
       const F minimum = Traits::has_minimum ? load(panel.minimums + scales_at + j * lanes) : zero();
 #pragma GCC unroll 8
       for (int i = 0; i < Rows; ++i) {
-        sums[i][j] = add_block<Traits::has_minimum>(sums[i][j], dots[i][j], scale, minimum, rows.scales[i * blocks + b],
+        sums[i][j] = add_block<Traits::has_minimum>(sums[i][j], dots[i][j], scale, minimum,
+                                                    rows.scales[i * blocks + b],
                                                     rows.scaled_sums[i * blocks + b]);
       }
     }
@@ -96,22 +105,23 @@ HEADRACE_INLINE void integer_tile(const IntegerPanel& panel, std::uint32_t first
 }
 
 template <WeightFormat Format, int Rows, int Groups>
-static void integer_tile_store(const IntegerPanel& panel, std::uint32_t first_group, std::uint32_t columns,
-                               const QuantizedRows& rows, OutputRows out) {
+static void integer_tile_store(const IntegerPanel& panel, std::uint32_t first_group,
+                               std::uint32_t columns, const QuantizedRows& rows, OutputRows out) {
   F sums[Rows][Groups];
   integer_tile<Format, Rows, Groups>(panel, first_group, rows, sums);
   for (int i = 0; i < Rows; ++i) {
     for (int j = 0; j < Groups; ++j) {
       const std::uint32_t column = (first_group + static_cast<std::uint32_t>(j)) * lanes;
       if (column >= columns) break;
-      write_columns(out.data + static_cast<std::size_t>(i) * out.stride + column, sums[i][j], columns - column,
-                    out.accumulate);
+      write_columns(out.data + static_cast<std::size_t>(i) * out.stride + column, sums[i][j],
+                    columns - column, out.accumulate);
     }
   }
 }
 
 #if defined(HEADRACE_ISA_AVX512)
-inline constexpr int integer_rows = 4;   // 4 x 3 tiles: 12 sums, 12 dot products and 3 weights fit 32 registers
+// 4 x 3 tiles: 12 sums, 12 dot products and 3 weights fit 32 registers.
+inline constexpr int integer_rows = 4;
 inline constexpr int integer_groups = 3;
 #else
 inline constexpr int integer_rows = 2;
@@ -119,23 +129,28 @@ inline constexpr int integer_groups = 1;
 #endif
 
 template <WeightFormat Format>
-static void integer_panel_rows(const IntegerPanel& panel, std::uint32_t columns, const QuantizedRows& rows,
-                               std::uint32_t row_count, OutputRows out) {
+static void integer_panel_rows(const IntegerPanel& panel, std::uint32_t columns,
+                               const QuantizedRows& rows, std::uint32_t row_count, OutputRows out) {
   for (std::uint32_t group = 0; group * lanes < columns; group += integer_groups) {
     std::uint32_t row = 0;
-    const auto at = [&](std::uint32_t r) { return OutputRows{out.data + r * out.stride, out.stride, out.accumulate}; };
+    const auto at = [&](std::uint32_t r) {
+      return OutputRows{out.data + r * out.stride, out.stride, out.accumulate};
+    };
     for (; row + integer_rows <= row_count; row += integer_rows) {
-      integer_tile_store<Format, integer_rows, integer_groups>(panel, group, columns, rows.from_row(row), at(row));
+      integer_tile_store<Format, integer_rows, integer_groups>(panel, group, columns,
+                                                               rows.from_row(row), at(row));
     }
     for (; row < row_count; ++row) {
-      integer_tile_store<Format, 1, integer_groups>(panel, group, columns, rows.from_row(row), at(row));
+      integer_tile_store<Format, 1, integer_groups>(panel, group, columns, rows.from_row(row),
+                                                    at(row));
     }
   }
 }
 
 /// Rows of the f32 kernel: 6 x 3 sums and 3 weights.
 template <int Rows>
-static void float_tile(const float* panel, std::uint32_t width, std::uint32_t columns, const float* rows, OutputRows out) {
+static void float_tile(const float* panel, std::uint32_t width, std::uint32_t columns,
+                       const float* rows, OutputRows out) {
   F sums[Rows][groups];
   for (int i = 0; i < Rows; ++i) {
     for (std::uint32_t j = 0; j < groups; ++j) sums[i][j] = zero();
@@ -143,7 +158,8 @@ static void float_tile(const float* panel, std::uint32_t width, std::uint32_t co
   for (std::uint32_t k = 0; k < width; ++k) {
     F w[groups];
 #pragma GCC unroll 3
-    for (std::uint32_t j = 0; j < groups; ++j) w[j] = load(panel + std::size_t{k} * panel_columns + j * lanes);
+    for (std::uint32_t j = 0; j < groups; ++j)
+      w[j] = load(panel + std::size_t{k} * panel_columns + j * lanes);
 #pragma GCC unroll 6
     for (int i = 0; i < Rows; ++i) {
       const F a = set1(rows[static_cast<std::size_t>(i) * width + k]);
@@ -153,21 +169,24 @@ static void float_tile(const float* panel, std::uint32_t width, std::uint32_t co
   }
   for (int i = 0; i < Rows; ++i) {
     for (std::uint32_t j = 0; j < groups && j * lanes < columns; ++j) {
-      write_columns(out.data + static_cast<std::size_t>(i) * out.stride + j * lanes, sums[i][j], columns - j * lanes,
-                    out.accumulate);
+      write_columns(out.data + static_cast<std::size_t>(i) * out.stride + j * lanes, sums[i][j],
+                    columns - j * lanes, out.accumulate);
     }
   }
 }
 
-static void float_panel_product(const float* panel, std::uint32_t width, std::uint32_t columns, const float* rows,
-                                std::uint32_t row_count, OutputRows out) {
+static void float_panel_product(const float* panel, std::uint32_t width, std::uint32_t columns,
+                                const float* rows, std::uint32_t row_count, OutputRows out) {
   constexpr int tile_rows = 6;
   std::uint32_t row = 0;
-  const auto at = [&](std::uint32_t r) { return OutputRows{out.data + r * out.stride, out.stride, out.accumulate}; };
+  const auto at = [&](std::uint32_t r) {
+    return OutputRows{out.data + r * out.stride, out.stride, out.accumulate};
+  };
   for (; row + tile_rows <= row_count; row += tile_rows) {
     float_tile<tile_rows>(panel, width, columns, rows + std::size_t{row} * width, at(row));
   }
-  for (; row < row_count; ++row) float_tile<1>(panel, width, columns, rows + std::size_t{row} * width, at(row));
+  for (; row < row_count; ++row)
+    float_tile<1>(panel, width, columns, rows + std::size_t{row} * width, at(row));
 }
 
 }  // namespace headrace::kernel::HEADRACE_ISA

@@ -8,18 +8,23 @@
 namespace headrace::kernel {
 namespace {
 
-/// Columns of one task when a single row goes through: enough weights to outweigh the hand-out, few enough to balance.
+/// Columns of one task when a single row goes through: enough weights to outweigh the hand-out, few
+/// enough to balance.
 constexpr std::uint32_t row_task_columns = 96;
 
-/// A float panel is the larger of the two kinds: 4 bytes a weight, and one row that ggml decodes into.
+/// A float panel is the larger of the two kinds: 4 bytes a weight, and one row that ggml decodes
+/// into.
 std::size_t scratch_bytes(std::uint32_t width) {
-  return round_up(std::size_t{width} * panel_columns * sizeof(float) + std::size_t{width} * sizeof(float), 4096);
+  return round_up(
+      std::size_t{width} * panel_columns * sizeof(float) + std::size_t{width} * sizeof(float),
+      4096);
 }
 
 }  // namespace
 
 Result<MatrixMultiplier> MatrixMultiplier::create(Parallel& parallel, std::uint32_t width_max) {
-  HEADRACE_TRY_ASSIGN(AlignedBuffer scratch, AlignedBuffer::allocate(parallel.workers() * scratch_bytes(width_max)));
+  HEADRACE_TRY_ASSIGN(AlignedBuffer scratch,
+                      AlignedBuffer::allocate(parallel.workers() * scratch_bytes(width_max)));
   return MatrixMultiplier(parallel, width_max, std::move(scratch));
 }
 
@@ -45,10 +50,12 @@ void MatrixMultiplier::run_task(const Product& product, const InputRows& input, 
   if (is_integer(matrix.rows.format)) {
     const IntegerPanel panel = worker_panel(worker);
     if (input.count == 1) {
-      table.integer_row_product(matrix.rows, first, columns, input.quantized, panel, out.data, out.accumulate);
+      table.integer_row_product(matrix.rows, first, columns, input.quantized, panel, out.data,
+                                out.accumulate);
     } else {
       table.unpack_panel(matrix.rows, first, columns, panel);
-      table.integer_panel_product(matrix.rows.format, panel, columns, input.quantized, input.count, out);
+      table.integer_panel_product(matrix.rows.format, panel, columns, input.quantized, input.count,
+                                  out);
     }
     return;
   }
@@ -57,7 +64,8 @@ void MatrixMultiplier::run_task(const Product& product, const InputRows& input, 
   float* row = panel + std::size_t{width} * panel_columns;
   for (std::uint32_t column = 0; column < columns; ++column) {
     matrix.to_float(matrix.rows.data + (first + column) * matrix.rows.row_bytes, row, width);
-    for (std::uint32_t k = 0; k < width; ++k) panel[std::size_t{k} * panel_columns + column] = row[k];
+    for (std::uint32_t k = 0; k < width; ++k)
+      panel[std::size_t{k} * panel_columns + column] = row[k];
   }
   table.float_panel_product(panel, width, columns, input.floats, input.count, out);
 }

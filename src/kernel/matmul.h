@@ -1,5 +1,6 @@
-// Matrix products of one step: splits the outputs of one or several matrices over the same rows into tasks for the
-// workers. The split changes nothing: each output element is computed whole by one task (invariant 2).
+// Matrix products of one step: splits the outputs of one or several matrices over the same rows
+// into tasks for the workers. The split changes nothing: each output element is computed whole by
+// one task (invariant 2).
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ struct WeightMatrix {
   RowToFloat to_float = nullptr;
 };
 
-/// The rows that go in, in the two forms that formats want. `floats` may be null if no matrix of format `other` is used,
-/// `quantized.values` if all are.
+/// The rows that go in, in the two forms that formats want. `floats` may be null if no matrix of
+/// format `other` is used, `quantized.values` if all are.
 struct InputRows {
   const float* floats = nullptr;  ///< [count][width]
   QuantizedRows quantized;
@@ -40,7 +41,8 @@ struct Product {
 /// Owns the panels that workers unpack weights into. Used by one thread at a time.
 class MatrixMultiplier {
  public:
-  /// Room for matrices up to `width_max` inputs wide. Errors: out_of_budget when memory cannot be had.
+  /// Room for matrices up to `width_max` inputs wide. Errors: out_of_budget when memory cannot be
+  /// had.
   static Result<MatrixMultiplier> create(Parallel& parallel, std::uint32_t width_max);
 
   /// Computes all `products` over the same input. Widths must equal the input's.
@@ -52,8 +54,8 @@ class MatrixMultiplier {
 
   std::byte* worker_scratch(std::size_t worker);
   IntegerPanel worker_panel(std::size_t worker);
-  void run_task(const Product& product, const InputRows& input, std::uint32_t first, std::uint32_t columns,
-                std::size_t worker);
+  void run_task(const Product& product, const InputRows& input, std::uint32_t first,
+                std::uint32_t columns, std::size_t worker);
 
   Parallel* parallel_;
   std::uint32_t width_max_;

@@ -3,11 +3,14 @@
 
 namespace headrace::kernel::HEADRACE_ISA {
 
-/// Calls f(offset) for whole vectors; widths are multiples of 16 (checked when the model is loaded).
-#define HEADRACE_FOR_LANES(offset, width) for (std::uint32_t offset = 0; offset < (width); offset += lanes)
+/// Calls f(offset) for whole vectors; widths are multiples of 16 (checked when the model is
+/// loaded).
+#define HEADRACE_FOR_LANES(offset, width) \
+  for (std::uint32_t offset = 0; offset < (width); offset += lanes)
 
 /// Zhang & Sennrich 2019. The mean square is summed in 16 lanes, then across them.
-static void rms_norm(const float* x, const float* weight, float epsilon, std::uint32_t width, float* out) {
+static void rms_norm(const float* x, const float* weight, float epsilon, std::uint32_t width,
+                     float* out) {
   F squares = zero();
   HEADRACE_FOR_LANES(i, width) {
     const F v = load(x + i);
@@ -18,7 +21,8 @@ static void rms_norm(const float* x, const float* weight, float epsilon, std::ui
   HEADRACE_FOR_LANES(i, width) store(out + i, mul(mul(load(x + i), scale), load(weight + i)));
 }
 
-/// silu(g) = g / (1 + e^-g); e^-g is computed as 2^(-g log2 e), capped so that the division never meets infinity.
+/// silu(g) = g / (1 + e^-g); e^-g is computed as 2^(-g log2 e), capped so that the division never
+/// meets infinity.
 static void swiglu(const float* gate, const float* up, std::uint32_t width, float* out) {
   const F minus_log2e = set1(-1.44269504088896341F);
   const F cap = set1(126.0F);
@@ -40,7 +44,8 @@ static void quantize_row(const float* x, QuantizedRows out) {
     const F v0 = load(x + b * quant_block);
     const F v1 = load(x + b * quant_block + lanes);
     const float largest = reduce_max(max(abs(v0), abs(v1)));
-    const float inverse = largest > 0.0F ? 127.0F / largest : 0.0F;
+    // Below 2^-120 the inverse could be infinite, and infinity times 0 is no number.
+    const float inverse = largest > 0x1p-120F ? 127.0F / largest : 0.0F;
     std::int8_t* values = out.values + b * quant_block;
     store_int8(values, mul(v0, set1(inverse)));
     store_int8(values + lanes, mul(v1, set1(inverse)));

@@ -1,7 +1,9 @@
-// Sixteen lanes of f32 and i32, written once per instruction set. Included only by the *-inl.h kernels, inside the
-// namespace HEADRACE_ISA, so that no two objects share a symbol with different instructions in it.
+// Sixteen lanes of f32 and i32, written once per instruction set. Included only by the *-inl.h
+// kernels, inside the namespace HEADRACE_ISA, so that no two objects share a symbol with different
+// instructions in it.
 //
-// Every operation is elementwise or a reduction in one fixed order, so a result never depends on the register width.
+// Every operation is elementwise or a reduction in one fixed order, so a result never depends on
+// the register width.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +44,9 @@ HEADRACE_INLINE float reduce_max(F x) {
   return v[0];
 }
 
-/// 2^x for x <= 127; 0 below -126 (and for -infinity). Relative error below 2e-7: the fraction in [-1/2, 1/2] goes
-/// through a polynomial of degree 6 (Taylor of 2^f), the integer part into the exponent.
+/// 2^x for x <= 127; 0 below -126 (and for -infinity). Relative error below 2e-7: the fraction in
+/// [-1/2, 1/2] goes through a polynomial of degree 6 (Taylor of 2^f), the integer part into the
+/// exponent.
 HEADRACE_INLINE F exp2_lanes(F x) {
   const F clamped = max(x, set1(-127.0F));
   const F whole = round_nearest(clamped);

@@ -1,8 +1,12 @@
 // AVX2 with FMA and F16C: two registers make the 16 lanes. Included by simd.h only.
 #pragma once
 
-struct F { __m256 lo, hi; };
-struct I { __m256i lo, hi; };
+struct F {
+  __m256 lo, hi;
+};
+struct I {
+  __m256i lo, hi;
+};
 
 HEADRACE_INLINE F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 HEADRACE_INLINE F set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
@@ -63,11 +67,14 @@ HEADRACE_INLINE F to_float(I x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtep
 HEADRACE_INLINE void store_int8(std::int8_t* p, F x) {
   const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
   const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
-                   _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(p),
+      _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
 }
 
-struct W { __m256i lo, hi; };
+struct W {
+  __m256i lo, hi;
+};
 HEADRACE_INLINE W load_weights(const std::uint8_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
@@ -75,8 +82,8 @@ HEADRACE_INLINE W load_weights(const std::uint8_t* p) {
 HEADRACE_INLINE __m256i dot4_half(__m256i acc, __m256i w, __m256i a) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)));
 }
-/// Products of bytes are added in pairs in 16 bits, which would saturate for weights above 128: wide weights go through
-/// their two nibbles.
+/// Products of bytes are added in pairs in 16 bits, which would saturate for weights above 128:
+/// wide weights go through their two nibbles.
 HEADRACE_INLINE __m256i dot4_half_wide(__m256i acc, __m256i w, __m256i a) {
   const __m256i nibble = _mm256_set1_epi8(15);
   const __m256i low = _mm256_maddubs_epi16(_mm256_and_si256(w, nibble), a);

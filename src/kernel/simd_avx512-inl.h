@@ -1,8 +1,12 @@
 // AVX-512 (F, BW, DQ, VL, VNNI). Included by simd.h only.
 #pragma once
 
-struct F { __m512 v; };
-struct I { __m512i v; };
+struct F {
+  __m512 v;
+};
+struct I {
+  __m512i v;
+};
 
 HEADRACE_INLINE F zero() { return {_mm512_setzero_ps()}; }
 HEADRACE_INLINE F set1(float x) { return {_mm512_set1_ps(x)}; }
@@ -45,7 +49,9 @@ HEADRACE_INLINE void store_int8(std::int8_t* p, F x) {
 }
 
 /// 64 unsigned weights: 4 for each of 16 columns.
-struct W { __m512i v; };
+struct W {
+  __m512i v;
+};
 HEADRACE_INLINE W load_weights(const std::uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 /// acc[column] += sum of 4 products of unsigned weights and the 4 signed activations at `a`. Exact.
 template <bool Wide>

@@ -1,14 +1,17 @@
-// The kernel table of one instruction set. Each isa_*.cc defines HEADRACE_ISA and includes this file once.
+// The kernel table of one instruction set. Each isa_*.cc defines HEADRACE_ISA and includes this
+// file once.
 #pragma once
 
+// clang-format off: the kernels come in the order in which they use each other.
 #include "kernel/kernels.h"
 #include "kernel/simd.h"
-// The kernels, in the order in which they use each other.
+
 #include "kernel/blocks-inl.h"
 #include "kernel/matmul-inl.h"
 #include "kernel/row_product-inl.h"
 #include "kernel/rows-inl.h"
 #include "kernel/fold-inl.h"
+// clang-format on
 
 namespace headrace::kernel::HEADRACE_ISA {
 

@@ -17,8 +17,9 @@ Result<const Architecture*> find_architecture(const GgufFile& file) {
     if (name == architecture->name) return architecture;
     known += (known.empty() ? "" : ", ") + std::string(architecture->name);
   }
-  return Error{ErrorCode::unsupported, "'" + file.path() + "' has the architecture '" + name +
-                                           "', which this version cannot run; it can run: " + known};
+  return Error{ErrorCode::unsupported,
+               "'" + file.path() + "' has the architecture '" + name +
+                   "', which this version cannot run; it can run: " + known};
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace headrace {
 
 struct Architecture {
-  const char* name;                                             ///< general.architecture of the file
+  const char* name;  ///< general.architecture of the file
   Result<ModelShape> (*read_shape)(const GgufFile& file);
   Result<Model> (*load)(const GgufFile& file, const ModelShape& shape);
 };
@@ -16,13 +16,16 @@ extern const Architecture llama_architecture;
 
 // Helpers for architecture files.
 
-/// Finds a matrix of that shape. Errors: corrupt (missing, other shape), unsupported (a type that cannot be read).
-Result<kernel::WeightMatrix> bind_matrix(const GgufFile& file, const std::string& name, std::uint64_t width,
-                                         std::uint64_t outputs);
+/// Finds a matrix of that shape. Errors: corrupt (missing, other shape), unsupported (a type that
+/// cannot be read).
+Result<kernel::WeightMatrix> bind_matrix(const GgufFile& file, const std::string& name,
+                                         std::uint64_t width, std::uint64_t outputs);
 /// bind_matrix() of `name`.weight with `name`.bias where there is one.
-Result<Linear> bind_linear(const GgufFile& file, const std::string& name, std::uint64_t width, std::uint64_t outputs);
+Result<Linear> bind_linear(const GgufFile& file, const std::string& name, std::uint64_t width,
+                           std::uint64_t outputs);
 /// Finds an f32 vector; null if it is missing and not `required`.
-Result<const float*> bind_vector(const GgufFile& file, const std::string& name, std::uint64_t width, bool required);
+Result<const float*> bind_vector(const GgufFile& file, const std::string& name, std::uint64_t width,
+                                 bool required);
 /// Frequencies of `dims` rotated dims from the file's base, scaling and factor tensor.
 Result<RopeSpec> read_rope(const GgufFile& file, const std::string& prefix, std::uint32_t dims,
                            std::uint32_t trained_context);

@@ -1,7 +1,9 @@
-// Attention of one segment of rows over a PageStream: the fold of kernel/fold-inl.h, spread over the workers.
+// Attention of one segment of rows over a PageStream: the fold of kernel/fold-inl.h, spread over
+// the workers.
 //
-// One row: a task is one page and kv head; partials are merged in page order afterwards. Many rows: a task is one kv head
-// and a run of rows, which goes through the pages in order. Both do the same additions in the same order (invariant 2).
+// One row: a task is one page and kv head; partials are merged in page order afterwards. Many rows:
+// a task is one kv head and a run of rows, which goes through the pages in order. Both do the same
+// additions in the same order (invariant 2).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +19,8 @@ namespace headrace {
 
 /// Rows of one segment: positions first_position, first_position + 1, ...
 struct AttentionRows {
-  const float* queries = nullptr;   ///< [row][query_head][head_dim], rotated
-  float* out = nullptr;             ///< [row][query_head][head_dim]
+  const float* queries = nullptr;  ///< [row][query_head][head_dim], rotated
+  float* out = nullptr;            ///< [row][query_head][head_dim]
   std::uint32_t count = 0;
   std::uint32_t first_position = 0;
 };
@@ -26,8 +28,8 @@ struct AttentionRows {
 class Attention {
  public:
   /// Errors: out_of_budget when scratch memory cannot be had.
-  static Result<Attention> create(Parallel& parallel, const ModelShape& shape, const PageShape& page,
-                                  std::uint32_t rows_max);
+  static Result<Attention> create(Parallel& parallel, const ModelShape& shape,
+                                  const PageShape& page, std::uint32_t rows_max);
 
   /// Reads `pages` to the end. Errors: those of PageStream::next().
   Result<void> run(const AttentionRows& rows, const PageShape& page, PageStream& pages);
@@ -39,21 +41,24 @@ class Attention {
   /// State of one query vector: [kv_head][row * group + head in group].
   float* state(std::uint32_t kv_head, std::uint32_t vector);
   void scale_queries(const AttentionRows& rows);
-  void fold_one_row(const AttentionRows& rows, const PageShape& page, std::span<const PageView> batch);
-  void fold_many_rows(const AttentionRows& rows, const PageShape& page, std::span<const PageView> batch);
-  void fold_vectors(const AttentionRows& rows, const PageShape& page, const PageView& view, std::uint32_t kv_head,
-                    std::uint32_t first_vector, std::uint32_t end_vector, std::size_t worker);
+  void fold_one_row(const AttentionRows& rows, const PageShape& page,
+                    std::span<const PageView> batch);
+  void fold_many_rows(const AttentionRows& rows, const PageShape& page,
+                      std::span<const PageView> batch);
+  void fold_vectors(const AttentionRows& rows, const PageShape& page, const PageView& view,
+                    std::uint32_t kv_head, std::uint32_t first_vector, std::uint32_t end_vector,
+                    std::size_t worker);
 
   Parallel* parallel_ = nullptr;
   std::uint32_t kv_heads_ = 0;
-  std::uint32_t group_ = 0;          // query heads of a kv head
+  std::uint32_t group_ = 0;  // query heads of a kv head
   std::uint32_t head_dim_ = 0;
-  std::uint32_t vectors_max_ = 0;    // per kv head
+  std::uint32_t vectors_max_ = 0;  // per kv head
   std::size_t state_floats_ = 0;
-  std::size_t scratch_floats_ = 0;   // per worker: scores, then partials
-  AlignedBuffer queries_;            // [row][query_head][head_dim]
-  AlignedBuffer states_;             // [kv_head][vector][state]
-  AlignedBuffer partials_;           // one row: [page of a batch][query_head][state]
+  std::size_t scratch_floats_ = 0;  // per worker: scores, then partials
+  AlignedBuffer queries_;           // [row][query_head][head_dim]
+  AlignedBuffer states_;            // [kv_head][vector][state]
+  AlignedBuffer partials_;          // one row: [page of a batch][query_head][state]
   AlignedBuffer scratch_;
 };
 

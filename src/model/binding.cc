@@ -13,13 +13,20 @@ void copy_f32(const void* row, float* out, std::int64_t width) {
 
 kernel::WeightFormat format_of(ggml_type type) {
   switch (type) {
-    case GGML_TYPE_Q4_0: return kernel::WeightFormat::q4_0;
-    case GGML_TYPE_Q4_1: return kernel::WeightFormat::q4_1;
-    case GGML_TYPE_Q5_0: return kernel::WeightFormat::q5_0;
-    case GGML_TYPE_Q5_1: return kernel::WeightFormat::q5_1;
-    case GGML_TYPE_Q8_0: return kernel::WeightFormat::q8_0;
-    case GGML_TYPE_IQ4_NL: return kernel::WeightFormat::iq4_nl;
-    default: return kernel::WeightFormat::other;
+    case GGML_TYPE_Q4_0:
+      return kernel::WeightFormat::q4_0;
+    case GGML_TYPE_Q4_1:
+      return kernel::WeightFormat::q4_1;
+    case GGML_TYPE_Q5_0:
+      return kernel::WeightFormat::q5_0;
+    case GGML_TYPE_Q5_1:
+      return kernel::WeightFormat::q5_1;
+    case GGML_TYPE_Q8_0:
+      return kernel::WeightFormat::q8_0;
+    case GGML_TYPE_IQ4_NL:
+      return kernel::WeightFormat::iq4_nl;
+    default:
+      return kernel::WeightFormat::other;
   }
 }
 
@@ -27,24 +34,25 @@ std::string shape_text(std::uint64_t width, std::uint64_t rows) {
   return std::to_string(width) + " x " + std::to_string(rows);
 }
 
-Result<const TensorInfo*> find_shaped(const GgufFile& file, const std::string& name, std::uint64_t width,
-                                      std::uint64_t rows) {
+Result<const TensorInfo*> find_shaped(const GgufFile& file, const std::string& name,
+                                      std::uint64_t width, std::uint64_t rows) {
   const TensorInfo* tensor = file.find_tensor(name);
   if (tensor == nullptr) {
-    return Error{ErrorCode::corrupt, "'" + file.path() + "' lacks the tensor '" + name + "'; get the file again"};
+    return Error{ErrorCode::corrupt,
+                 "'" + file.path() + "' lacks the tensor '" + name + "'; get the file again"};
   }
   if (tensor->width != width || tensor->rows != rows) {
     return Error{ErrorCode::corrupt, "'" + file.path() + "': the tensor '" + name + "' is " +
-                                         shape_text(tensor->width, tensor->rows) + ", but its metadata promise " +
-                                         shape_text(width, rows)};
+                                         shape_text(tensor->width, tensor->rows) +
+                                         ", but its metadata promise " + shape_text(width, rows)};
   }
   return tensor;
 }
 
 }  // namespace
 
-Result<kernel::WeightMatrix> bind_matrix(const GgufFile& file, const std::string& name, std::uint64_t width,
-                                         std::uint64_t outputs) {
+Result<kernel::WeightMatrix> bind_matrix(const GgufFile& file, const std::string& name,
+                                         std::uint64_t width, std::uint64_t outputs) {
   HEADRACE_TRY_ASSIGN(const TensorInfo* tensor, find_shaped(file, name, width, outputs));
   const auto type = static_cast<ggml_type>(tensor->type);
   kernel::WeightMatrix matrix;
@@ -55,22 +63,26 @@ Result<kernel::WeightMatrix> bind_matrix(const GgufFile& file, const std::string
   matrix.outputs = static_cast<std::uint32_t>(outputs);
   matrix.to_float = type == GGML_TYPE_F32 ? copy_f32 : ggml_get_type_traits(type)->to_float;
   if (matrix.to_float == nullptr) {
-    return Error{ErrorCode::unsupported, "'" + file.path() + "': weights of type " + ggml_type_name(type) +
-                                             " (tensor '" + name + "') cannot be read"};
+    return Error{ErrorCode::unsupported, "'" + file.path() + "': weights of type " +
+                                             ggml_type_name(type) + " (tensor '" + name +
+                                             "') cannot be read"};
   }
   return matrix;
 }
 
-Result<const float*> bind_vector(const GgufFile& file, const std::string& name, std::uint64_t width, bool required) {
+Result<const float*> bind_vector(const GgufFile& file, const std::string& name, std::uint64_t width,
+                                 bool required) {
   if (!required && file.find_tensor(name) == nullptr) return static_cast<const float*>(nullptr);
   HEADRACE_TRY_ASSIGN(const TensorInfo* tensor, find_shaped(file, name, width, 1));
   if (tensor->type != GGML_TYPE_F32) {
-    return Error{ErrorCode::unsupported, "'" + file.path() + "': the tensor '" + name + "' is not F32"};
+    return Error{ErrorCode::unsupported,
+                 "'" + file.path() + "': the tensor '" + name + "' is not F32"};
   }
   return reinterpret_cast<const float*>(tensor->bytes.data());
 }
 
-Result<Linear> bind_linear(const GgufFile& file, const std::string& name, std::uint64_t width, std::uint64_t outputs) {
+Result<Linear> bind_linear(const GgufFile& file, const std::string& name, std::uint64_t width,
+                           std::uint64_t outputs) {
   Linear linear;
   HEADRACE_TRY_ASSIGN(linear.weights, bind_matrix(file, name + ".weight", width, outputs));
   HEADRACE_TRY_ASSIGN(linear.bias, bind_vector(file, name + ".bias", outputs, false));
@@ -82,20 +94,23 @@ Result<void> check_shape(const GgufFile& file, const ModelShape& shape) {
     return Error{ErrorCode::unsupported, "'" + file.path() + "': " + what};
   };
   if (shape.layers == 0 || shape.embedding == 0 || shape.query_heads == 0 || shape.kv_heads == 0 ||
-      shape.head_dim == 0 || shape.feed_forward == 0 || shape.vocabulary == 0 || shape.trained_context == 0) {
+      shape.head_dim == 0 || shape.feed_forward == 0 || shape.vocabulary == 0 ||
+      shape.trained_context == 0) {
     return Error{ErrorCode::corrupt, "'" + file.path() + "': a size in its metadata is 0"};
   }
   if (shape.layers > 4096 || shape.query_heads > 65536 || shape.head_dim > 4096) {
-    return Error{ErrorCode::corrupt, "'" + file.path() + "': a size in its metadata is beyond reason"};
+    return Error{ErrorCode::corrupt,
+                 "'" + file.path() + "': a size in its metadata is beyond reason"};
   }
   if (shape.query_heads % shape.kv_heads != 0) {
     return unsupported(std::to_string(shape.query_heads) + " query heads cannot share " +
                        std::to_string(shape.kv_heads) + " kv heads evenly");
   }
-  if (shape.head_dim % 16 != 0) return unsupported("heads of " + std::to_string(shape.head_dim) + " are not a multiple of 16");
+  if (shape.head_dim % 16 != 0)
+    return unsupported("heads of " + std::to_string(shape.head_dim) + " are not a multiple of 16");
   if (shape.embedding % 16 != 0 || shape.feed_forward % 16 != 0) {
-    return unsupported("widths of " + std::to_string(shape.embedding) + " and " + std::to_string(shape.feed_forward) +
-                       " are not multiples of 16");
+    return unsupported("widths of " + std::to_string(shape.embedding) + " and " +
+                       std::to_string(shape.feed_forward) + " are not multiples of 16");
   }
   return {};
 }

@@ -10,7 +10,8 @@
 namespace headrace {
 namespace {
 
-/// Rows whose logits are computed together: amortises reading the output matrix, and bounds the buffer.
+/// Rows whose logits are computed together: amortises reading the output matrix, and bounds the
+/// buffer.
 constexpr std::uint32_t logits_rows = 32;
 /// Rows of one task of a row-wise operation.
 constexpr std::uint32_t rows_per_task = 8;
@@ -33,11 +34,12 @@ struct ForwardPass::Carver {
   }
 };
 
-Result<ForwardPass> ForwardPass::create(const Model& model, Parallel& parallel, const PageShape& page,
-                                        std::uint32_t rows_max) {
+Result<ForwardPass> ForwardPass::create(const Model& model, Parallel& parallel,
+                                        const PageShape& page, std::uint32_t rows_max) {
   HEADRACE_TRY_ASSIGN(kernel::MatrixMultiplier multiplier,
                       kernel::MatrixMultiplier::create(parallel, widest_input(model.shape)));
-  HEADRACE_TRY_ASSIGN(Attention attention, Attention::create(parallel, model.shape, page, rows_max));
+  HEADRACE_TRY_ASSIGN(Attention attention,
+                      Attention::create(parallel, model.shape, page, rows_max));
   ForwardPass pass(model, parallel, rows_max, std::move(multiplier), std::move(attention));
   HEADRACE_TRY(pass.allocate());
   return pass;
@@ -80,7 +82,8 @@ void ForwardPass::for_rows(std::uint32_t count, Callable callable) {
   const std::size_t tasks = (count + rows_per_task - 1) / rows_per_task;
   parallel_->run(tasks, [&](std::size_t task, std::size_t) {
     const auto first = static_cast<std::uint32_t>(task * rows_per_task);
-    for (std::uint32_t row = first; row < std::min(count, first + rows_per_task); ++row) callable(row);
+    for (std::uint32_t row = first; row < std::min(count, first + rows_per_task); ++row)
+      callable(row);
   });
 }
 
@@ -106,7 +109,8 @@ void ForwardPass::prepare_rope(const Segment& segment) {
   });
 }
 
-kernel::InputRows ForwardPass::input_rows(const float* rows, std::uint32_t width, std::uint32_t count) {
+kernel::InputRows ForwardPass::input_rows(const float* rows, std::uint32_t width,
+                                          std::uint32_t count) {
   kernel::InputRows input;
   input.floats = rows;
   input.count = count;
@@ -123,8 +127,9 @@ void ForwardPass::norm_rows(const float* weight, const float* x, std::uint32_t c
   });
 }
 
-void ForwardPass::multiply(std::initializer_list<std::pair<const Linear*, kernel::OutputRows>> products,
-                           const kernel::InputRows& input) {
+void ForwardPass::multiply(
+    std::initializer_list<std::pair<const Linear*, kernel::OutputRows>> products,
+    const kernel::InputRows& input) {
   std::array<kernel::Product, 4> list;
   std::size_t count = 0;
   bool quantize = false;
@@ -135,7 +140,8 @@ void ForwardPass::multiply(std::initializer_list<std::pair<const Linear*, kernel
   const std::uint32_t width = input.quantized.width;
   if (quantize) {
     for_rows(input.count, [&](std::uint32_t row) {
-      kernel::kernels().quantize_row(input.floats + std::size_t{row} * width, input.quantized.from_row(row));
+      kernel::kernels().quantize_row(input.floats + std::size_t{row} * width,
+                                     input.quantized.from_row(row));
     });
   }
   multiplier_.run({list.data(), count}, input);
@@ -155,7 +161,8 @@ void ForwardPass::write_kv(const Segment& segment, std::uint32_t layer) {
   for_rows(count, [&](std::uint32_t row) {
     const auto rotate = [&](float* heads, std::uint32_t head_count) {
       for (std::uint32_t head = 0; head < head_count; ++head) {
-        kernel::kernels().rope_pairs(heads + std::size_t{head} * shape.head_dim, cosine_ + std::size_t{row} * pairs,
+        kernel::kernels().rope_pairs(heads + std::size_t{head} * shape.head_dim,
+                                     cosine_ + std::size_t{row} * pairs,
                                      sine_ + std::size_t{row} * pairs, pairs);
       }
     };
@@ -166,15 +173,16 @@ void ForwardPass::write_kv(const Segment& segment, std::uint32_t layer) {
     for_rows(slice.rows, [&](std::uint32_t i) {
       const std::size_t at = std::size_t{slice.first_row + i} * shape.kv_width();
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        kernel::kernels().store_kv(key_ + at + head * shape.head_dim, value_ + at + head * shape.head_dim,
-                                   slice.first_token + i, shape.head_dim, page.type, slice.page + page.k_offset(head),
+        kernel::kernels().store_kv(key_ + at + head * shape.head_dim,
+                                   value_ + at + head * shape.head_dim, slice.first_token + i,
+                                   shape.head_dim, page.type, slice.page + page.k_offset(head),
                                    slice.page + page.v_offset(head));
       }
     });
   }
 }
 
-Result<void> ForwardPass::run_attention(const Segment& segment, std::uint32_t layer) {
+void ForwardPass::run_keys_and_values(const Segment& segment, std::uint32_t layer) {
   const ModelShape& shape = model_->shape;
   const LayerWeights& weights = model_->layers[layer];
   const auto count = static_cast<std::uint32_t>(segment.tokens.size());
@@ -184,23 +192,33 @@ Result<void> ForwardPass::run_attention(const Segment& segment, std::uint32_t la
             {&weights.value, {value_, shape.kv_width(), false}}},
            input_rows(normed_, shape.embedding, count));
   write_kv(segment, layer);
-  HEADRACE_TRY(attention_.run({query_, attended_, count, segment.first_position}, segment.kv->shape(),
-                              segment.kv->attend(layer)));
-  multiply({{&weights.attention_output, {hidden_, shape.embedding, true}}},
-           input_rows(attended_, shape.query_width(), count));
+}
+
+Result<void> ForwardPass::run_attention(const Segment& segment, std::uint32_t layer, RowRange rows) {
+  const ModelShape& shape = model_->shape;
+  const std::size_t at = std::size_t{rows.first} * shape.query_width();
+  HEADRACE_TRY(attention_.run(
+      {query_ + at, attended_ + at, rows.count, segment.first_position + rows.first},
+      segment.kv->shape(), segment.kv->attend(layer)));
+  float* hidden = hidden_ + std::size_t{rows.first} * shape.embedding;
+  multiply({{&model_->layers[layer].attention_output, {hidden, shape.embedding, true}}},
+           input_rows(attended_ + at, shape.query_width(), rows.count));
   return {};
 }
 
-void ForwardPass::run_feed_forward(const LayerWeights& layer, std::uint32_t count) {
+void ForwardPass::run_feed_forward(const LayerWeights& layer, RowRange rows) {
   const ModelShape& shape = model_->shape;
-  norm_rows(layer.feed_forward_norm, hidden_, count);
-  multiply({{&layer.gate, {gate_, shape.feed_forward, false}}, {&layer.up, {up_, shape.feed_forward, false}}},
-           input_rows(normed_, shape.embedding, count));
-  for_rows(count, [&](std::uint32_t row) {
+  float* hidden = hidden_ + std::size_t{rows.first} * shape.embedding;
+  norm_rows(layer.feed_forward_norm, hidden, rows.count);
+  multiply({{&layer.gate, {gate_, shape.feed_forward, false}},
+            {&layer.up, {up_, shape.feed_forward, false}}},
+           input_rows(normed_, shape.embedding, rows.count));
+  for_rows(rows.count, [&](std::uint32_t row) {
     const std::size_t at = std::size_t{row} * shape.feed_forward;
     kernel::kernels().swiglu(gate_ + at, up_ + at, shape.feed_forward, gate_ + at);
   });
-  multiply({{&layer.down, {hidden_, shape.embedding, true}}}, input_rows(gate_, shape.feed_forward, count));
+  multiply({{&layer.down, {hidden, shape.embedding, true}}},
+           input_rows(gate_, shape.feed_forward, rows.count));
 }
 
 void ForwardPass::run_output(const Segment& segment, const RowLogits& on_logits) {
@@ -210,7 +228,8 @@ void ForwardPass::run_output(const Segment& segment, const RowLogits& on_logits)
   for (std::uint32_t row = segment.first_logits_row; row < count; row += logits_rows) {
     const std::uint32_t rows = std::min(logits_rows, count - row);
     norm_rows(model_->output_norm, hidden_ + std::size_t{row} * shape.embedding, rows);
-    multiply({{&output, {logits_, shape.vocabulary, false}}}, input_rows(normed_, shape.embedding, rows));
+    multiply({{&output, {logits_, shape.vocabulary, false}}},
+             input_rows(normed_, shape.embedding, rows));
     for (std::uint32_t i = 0; i < rows; ++i) {
       if (!on_logits(row + i, logits_ + std::size_t{i} * shape.vocabulary)) return;
     }
@@ -224,11 +243,18 @@ Result<void> ForwardPass::run(const Segment& segment, const RowLogits& on_logits
   const std::uint32_t layers_end = segment.layers_end == 0 ? layers : segment.layers_end;
   embed(segment.tokens);
   prepare_rope(segment);
+  const bool to_the_end = layers_end == layers;
   for (std::uint32_t layer = 0; layer < layers_end; ++layer) {
-    HEADRACE_TRY(run_attention(segment, layer));
-    run_feed_forward(model_->layers[layer], count);
+    run_keys_and_values(segment, layer);
+    // Of the last layer only the rows that give logits are needed beyond their keys and values.
+    RowRange rows{0, count};
+    if (layer + 1 == layers_end) rows.first = to_the_end ? segment.first_logits_row : count;
+    rows.count = count - rows.first;
+    if (rows.count == 0) break;
+    HEADRACE_TRY(run_attention(segment, layer, rows));
+    run_feed_forward(model_->layers[layer], rows);
   }
-  if (layers_end == layers) run_output(segment, on_logits);
+  if (to_the_end) run_output(segment, on_logits);
   return {};
 }
 

@@ -1,7 +1,8 @@
-// The forward pass: rows of tokens in, keys and values into their pages, logits out. New tokens, prompt chunks and replays
-// are the same kind of row.
+// The forward pass: rows of tokens in, keys and values into their pages, logits out. New tokens,
+// prompt chunks and replays are the same kind of row.
 //
-//   for each layer: norm -> q, k, v -> rotate -> write k, v rows -> fold over pages -> output projection (+ residual)
+//   for each layer: norm -> q, k, v -> rotate -> write k, v rows -> fold over pages -> output
+//   projection (+ residual)
 //                   norm -> gate, up -> SwiGLU -> down (+ residual)
 //   last: norm -> logits of the rows that are asked for
 #pragma once
@@ -27,28 +28,30 @@ struct Segment {
   SequenceKv* kv = nullptr;
   std::span<const TokenId> tokens;
   std::uint32_t first_position = 0;
-  std::uint32_t first_logits_row = 0;   ///< rows from here on give logits; tokens.size() for none
-  std::uint32_t layers_end = 0;         ///< layers to run; 0: all. Fewer give no logits
+  std::uint32_t first_logits_row = 0;  ///< rows from here on give logits; tokens.size() for none
+  std::uint32_t layers_end = 0;        ///< layers to run; 0: all. Fewer give no logits
 };
 
-/// Receives logits [vocabulary] of one row of the segment, in row order. Return false to stop (no error).
+/// Receives logits [vocabulary] of one row of the segment, in row order. Return false to stop (no
+/// error).
 using RowLogits = std::function<bool(std::uint32_t row, const float* logits)>;
 
 class ForwardPass {
  public:
-  /// `model` and `parallel` must outlive this. Errors: out_of_budget when workspace memory cannot be had.
+  /// `model` and `parallel` must outlive this. Errors: out_of_budget when workspace memory cannot
+  /// be had.
   static Result<ForwardPass> create(const Model& model, Parallel& parallel, const PageShape& page,
                                     std::uint32_t rows_max);
 
   std::uint32_t rows_max() const { return rows_max_; }
 
-  /// Runs one segment of 1 to rows_max() rows. Errors: those of PageStream::next(); nothing but the segment's own rows has
-  /// been written then, and running it again gives the same bits.
+  /// Runs one segment of 1 to rows_max() rows. Errors: those of PageStream::next(); nothing but the
+  /// segment's own rows has been written then, and running it again gives the same bits.
   Result<void> run(const Segment& segment, const RowLogits& on_logits);
 
  private:
-  ForwardPass(const Model& model, Parallel& parallel, std::uint32_t rows_max, kernel::MatrixMultiplier multiplier,
-              Attention attention)
+  ForwardPass(const Model& model, Parallel& parallel, std::uint32_t rows_max,
+              kernel::MatrixMultiplier multiplier, Attention attention)
       : model_(&model),
         parallel_(&parallel),
         rows_max_(rows_max),
@@ -66,8 +69,13 @@ class ForwardPass {
   void multiply(std::initializer_list<std::pair<const Linear*, kernel::OutputRows>> products,
                 const kernel::InputRows& input);
   void write_kv(const Segment& segment, std::uint32_t layer);
-  Result<void> run_attention(const Segment& segment, std::uint32_t layer);
-  void run_feed_forward(const LayerWeights& layer, std::uint32_t count);
+  struct RowRange {
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+  void run_keys_and_values(const Segment& segment, std::uint32_t layer);
+  Result<void> run_attention(const Segment& segment, std::uint32_t layer, RowRange rows);
+  void run_feed_forward(const LayerWeights& layer, RowRange rows);
   void run_output(const Segment& segment, const RowLogits& on_logits);
 
   template <typename Callable>
@@ -81,17 +89,17 @@ class ForwardPass {
 
   // Workspace, [row][width] each.
   AlignedBuffer memory_;
-  float* hidden_ = nullptr;       // embedding: the residual stream
-  float* normed_ = nullptr;       // embedding
-  float* query_ = nullptr;        // query_width
-  float* key_ = nullptr;          // kv_width
-  float* value_ = nullptr;        // kv_width
-  float* attended_ = nullptr;     // query_width
-  float* gate_ = nullptr;         // feed_forward
-  float* up_ = nullptr;           // feed_forward
-  float* cosine_ = nullptr;       // rotated pairs
-  float* sine_ = nullptr;         // rotated pairs
-  float* logits_ = nullptr;       // [logits_rows][vocabulary]
+  float* hidden_ = nullptr;          // embedding: the residual stream
+  float* normed_ = nullptr;          // embedding
+  float* query_ = nullptr;           // query_width
+  float* key_ = nullptr;             // kv_width
+  float* value_ = nullptr;           // kv_width
+  float* attended_ = nullptr;        // query_width
+  float* gate_ = nullptr;            // feed_forward
+  float* up_ = nullptr;              // feed_forward
+  float* cosine_ = nullptr;          // rotated pairs
+  float* sine_ = nullptr;            // rotated pairs
+  float* logits_ = nullptr;          // [logits_rows][vocabulary]
   kernel::QuantizedRows quantized_;  // of the widest input
 };
 

@@ -9,8 +9,8 @@
 namespace headrace {
 namespace {
 
-/// Catches what ggml's parser logs, so that the first complaint becomes our message. ggml's log sink is process-wide: the
-/// previous one is put back.
+/// Catches what ggml's parser logs, so that the first complaint becomes our message. ggml's log
+/// sink is process-wide: the previous one is put back.
 class LogCapture {
  public:
   LogCapture() {
@@ -28,7 +28,9 @@ class LogCapture {
   }
 
  private:
-  static void append(ggml_log_level, const char* text, void* self) { static_cast<LogCapture*>(self)->text_ += text; }
+  static void append(ggml_log_level, const char* text, void* self) {
+    static_cast<LogCapture*>(self)->text_ += text;
+  }
   ggml_log_callback previous_ = nullptr;
   void* previous_data_ = nullptr;
   std::string text_;
@@ -50,10 +52,12 @@ Result<GgufFile> GgufFile::open(Bytes file, const std::string& path) {
   result.file_bytes_ = file.size();
   {
     const LogCapture log;
-    result.context_.reset(gguf_init_from_buffer(file.data(), file.size(), {/*no_alloc=*/true, /*ctx=*/nullptr}));
+    result.context_.reset(
+        gguf_init_from_buffer(file.data(), file.size(), {/*no_alloc=*/true, /*ctx=*/nullptr}));
     if (!result.context_) {
       const std::string detail = log.first_line();
-      return corrupt("is damaged or cut short" + (detail.empty() ? std::string() : " (" + detail + ")") +
+      return corrupt("is damaged or cut short" +
+                     (detail.empty() ? std::string() : " (" + detail + ")") +
                      "; get the file again");
     }
   }
@@ -73,10 +77,12 @@ Result<void> GgufFile::read_tensors(Bytes file) {
     tensor.rows = static_cast<std::uint64_t>(extents[1] * extents[2] * extents[3]);
     const std::size_t size = gguf_get_tensor_size(context_.get(), i);
     const std::size_t offset = gguf_get_tensor_offset(context_.get(), i);
-    if (data_offset > file.size() || offset > file.size() - data_offset || size > file.size() - data_offset - offset) {
-      return Error{ErrorCode::corrupt, "'" + path_ + "' is cut short: tensor '" + tensor.name + "' ends at byte " +
-                                           std::to_string(data_offset + offset + size) + " and the file has " +
-                                           std::to_string(file.size()) + "; get the file again"};
+    if (data_offset > file.size() || offset > file.size() - data_offset ||
+        size > file.size() - data_offset - offset) {
+      return Error{ErrorCode::corrupt,
+                   "'" + path_ + "' is cut short: tensor '" + tensor.name + "' ends at byte " +
+                       std::to_string(data_offset + offset + size) + " and the file has " +
+                       std::to_string(file.size()) + "; get the file again"};
     }
     tensor.bytes = file.subspan(data_offset + offset, size);
     tensors_.push_back(std::move(tensor));
@@ -96,15 +102,24 @@ Result<std::optional<std::uint64_t>> GgufFile::get_unsigned(const std::string& k
     return std::optional(static_cast<std::uint64_t>(value));
   };
   switch (gguf_get_kv_type(context_.get(), id)) {
-    case GGUF_TYPE_UINT8: return checked(gguf_get_val_u8(context_.get(), id));
-    case GGUF_TYPE_UINT16: return checked(gguf_get_val_u16(context_.get(), id));
-    case GGUF_TYPE_UINT32: return checked(gguf_get_val_u32(context_.get(), id));
-    case GGUF_TYPE_UINT64: return std::optional(gguf_get_val_u64(context_.get(), id));
-    case GGUF_TYPE_INT8: return checked(gguf_get_val_i8(context_.get(), id));
-    case GGUF_TYPE_INT16: return checked(gguf_get_val_i16(context_.get(), id));
-    case GGUF_TYPE_INT32: return checked(gguf_get_val_i32(context_.get(), id));
-    case GGUF_TYPE_INT64: return checked(gguf_get_val_i64(context_.get(), id));
-    default: return wrong_type(key, "a whole number");
+    case GGUF_TYPE_UINT8:
+      return checked(gguf_get_val_u8(context_.get(), id));
+    case GGUF_TYPE_UINT16:
+      return checked(gguf_get_val_u16(context_.get(), id));
+    case GGUF_TYPE_UINT32:
+      return checked(gguf_get_val_u32(context_.get(), id));
+    case GGUF_TYPE_UINT64:
+      return std::optional(gguf_get_val_u64(context_.get(), id));
+    case GGUF_TYPE_INT8:
+      return checked(gguf_get_val_i8(context_.get(), id));
+    case GGUF_TYPE_INT16:
+      return checked(gguf_get_val_i16(context_.get(), id));
+    case GGUF_TYPE_INT32:
+      return checked(gguf_get_val_i32(context_.get(), id));
+    case GGUF_TYPE_INT64:
+      return checked(gguf_get_val_i64(context_.get(), id));
+    default:
+      return wrong_type(key, "a whole number");
   }
 }
 
@@ -112,9 +127,12 @@ Result<std::optional<double>> GgufFile::get_float(const std::string& key) const 
   const std::int64_t id = gguf_find_key(context_.get(), key.c_str());
   if (id < 0) return std::optional<double>();
   switch (gguf_get_kv_type(context_.get(), id)) {
-    case GGUF_TYPE_FLOAT32: return std::optional<double>(gguf_get_val_f32(context_.get(), id));
-    case GGUF_TYPE_FLOAT64: return std::optional<double>(gguf_get_val_f64(context_.get(), id));
-    default: return wrong_type(key, "a number");
+    case GGUF_TYPE_FLOAT32:
+      return std::optional<double>(gguf_get_val_f32(context_.get(), id));
+    case GGUF_TYPE_FLOAT64:
+      return std::optional<double>(gguf_get_val_f64(context_.get(), id));
+    default:
+      return wrong_type(key, "a number");
   }
 }
 
@@ -150,7 +168,9 @@ std::uint64_t GgufFile::array_length(const std::string& key) const {
   return gguf_get_arr_n(context_.get(), id);
 }
 
-bool GgufFile::has_key(const std::string& key) const { return gguf_find_key(context_.get(), key.c_str()) >= 0; }
+bool GgufFile::has_key(const std::string& key) const {
+  return gguf_find_key(context_.get(), key.c_str()) >= 0;
+}
 
 const TensorInfo* GgufFile::find_tensor(std::string_view name) const {
   const auto found = std::find_if(tensors_.begin(), tensors_.end(),

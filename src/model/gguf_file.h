@@ -1,5 +1,6 @@
-// GgufFile: the metadata and tensors of a GGUF model file, read by ggml's parser from mapped bytes, and checked against the
-// file's real size before anything is used. Format: the GGUF specification of the ggml project, version 2 and 3.
+// GgufFile: the metadata and tensors of a GGUF model file, read by ggml's parser from mapped bytes,
+// and checked against the file's real size before anything is used. Format: the GGUF specification
+// of the ggml project, version 2 and 3.
 //
 // Thread-safety: immutable after open().
 #pragma once
@@ -22,20 +23,21 @@ namespace headrace {
 /// One tensor: its name, type, shape and bytes inside the mapping.
 struct TensorInfo {
   std::string name;
-  std::int32_t type = 0;             ///< ggml_type
-  std::uint64_t width = 0;           ///< values of a row
-  std::uint64_t rows = 0;            ///< of all outer dimensions
+  std::int32_t type = 0;    ///< ggml_type
+  std::uint64_t width = 0;  ///< values of a row
+  std::uint64_t rows = 0;   ///< of all outer dimensions
   Bytes bytes;
 };
 
 class GgufFile {
  public:
   /// Parses `file`, which must stay mapped as long as this lives. `path` is for messages.
-  /// Errors: corrupt (not a GGUF file, damaged, cut short: names the tensor, its end and the file's size).
+  /// Errors: corrupt (not a GGUF file, damaged, cut short: names the tensor, its end and the file's
+  /// size).
   static Result<GgufFile> open(Bytes file, const std::string& path);
 
-  // Values by key. get: nothing when the key is missing. Errors of the require_ functions and of all when the type differs:
-  // corrupt, with the key's name.
+  // Values by key. get: nothing when the key is missing. Errors of the require_ functions and of
+  // all when the type differs: corrupt, with the key's name.
   Result<std::optional<std::uint64_t>> get_unsigned(const std::string& key) const;
   Result<std::optional<double>> get_float(const std::string& key) const;
   Result<std::optional<std::string>> get_string(const std::string& key) const;

@@ -1,7 +1,8 @@
-// Model: a transformer's geometry and weights, ready for the forward pass. Weights stay in the mapped file.
+// Model: a transformer's geometry and weights, ready for the forward pass. Weights stay in the
+// mapped file.
 //
-// Adding an architecture touches three places: a file such as llama.cc that describes it, the list in architecture.cc, and
-// the table of docs/architecture.md.
+// Adding an architecture touches three places: a file such as llama.cc that describes it, the list
+// in architecture.cc, and the table of docs/architecture.md.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace headrace {
 
 /// How positions turn heads. Frequencies are final: scaling of the file is applied.
 struct RopeSpec {
-  std::vector<double> frequencies;   ///< radians per position of pair i, [rotated dims / 2]
-  float magnitude = 1.0F;            ///< factor on rotated values (YaRN)
+  std::vector<double> frequencies;  ///< radians per position of pair i, [rotated dims / 2]
+  float magnitude = 1.0F;           ///< factor on rotated values (YaRN)
 };
 
 /// Geometry that the forward pass needs.
@@ -61,16 +62,17 @@ struct Model {
   std::string name;
   ModelShape shape;
   RopeSpec rope;
-  kernel::WeightMatrix embedding;            ///< [vocabulary, embedding], one row per token
+  kernel::WeightMatrix embedding;  ///< [vocabulary, embedding], one row per token
   std::vector<LayerWeights> layers;
   const float* output_norm = nullptr;
-  kernel::WeightMatrix output;               ///< [vocabulary, embedding]; the embedding itself when tied
+  kernel::WeightMatrix output;  ///< [vocabulary, embedding]; the embedding itself when tied
 };
 
 /// Geometry only: what inspect and budgets need. Errors: corrupt, unsupported.
 Result<ModelShape> read_model_shape(const GgufFile& file);
 
-/// Binds all weights. Errors: corrupt (a tensor is missing or has another shape: names it), unsupported.
+/// Binds all weights. Errors: corrupt (a tensor is missing or has another shape: names it),
+/// unsupported.
 Result<Model> load_model(const GgufFile& file);
 
 /// Name, sizes and weight types, for people. `shape` is that of the same file.

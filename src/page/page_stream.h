@@ -1,5 +1,6 @@
-// What attention reads (PageStream) and where a layer writes its new rows (SequenceKv): the only view that the model has
-// of the cache. Where a page comes from and when it arrives changes nothing (invariant 1).
+// What attention reads (PageStream) and where a layer writes its new rows (SequenceKv): the only
+// view that the model has of the cache. Where a page comes from and when it arrives changes nothing
+// (invariant 1).
 #pragma once
 
 #include <cstdint>
@@ -23,22 +24,22 @@ class PageStream {
  public:
   virtual ~PageStream() = default;
 
-  /// The next pages, as many as are ready, at least one unless all have been yielded (empty then). The views stay valid
-  /// until the following call. Waits only when nothing is ready.
-  /// Errors: page_lost (replay brings it back; the step can then be repeated), io.
+  /// The next pages, as many as are ready, at least one unless all have been yielded (empty then).
+  /// The views stay valid until the following call. Waits only when nothing is ready. Errors:
+  /// page_lost (replay brings it back; the step can then be repeated), io.
   virtual Result<std::span<const PageView>> next() = 0;
 };
 
 /// Rows of this step that go into one page.
 struct RowSlice {
-  std::byte* page = nullptr;         ///< in the layout of shape.h
-  std::uint32_t first_row = 0;       ///< of the step
+  std::byte* page = nullptr;    ///< in the layout of shape.h
+  std::uint32_t first_row = 0;  ///< of the step
   std::uint32_t rows = 0;
-  std::uint32_t first_token = 0;     ///< place of `first_row` inside the page
+  std::uint32_t first_token = 0;  ///< place of `first_row` inside the page
 };
 
-/// One sequence's keys and values as the forward pass sees them during one step. Per layer, in order:
-/// write the rows that rows() names, then read attend() to its end.
+/// One sequence's keys and values as the forward pass sees them during one step. Per layer, in
+/// order: write the rows that rows() names, then read attend() to its end.
 class SequenceKv {
  public:
   virtual ~SequenceKv() = default;

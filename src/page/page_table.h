@@ -1,4 +1,5 @@
-// PageTable: where the pages of one sequence are. Position -> (block, place) and block x layer -> page in O(1).
+// PageTable: where the pages of one sequence are. Position -> (block, place) and block x layer ->
+// page in O(1).
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,14 @@ namespace headrace {
 
 /// One page of a sequence. Open until its block is full, then sealed for ever (invariant 3).
 struct PageEntry {
-  std::optional<SlotIndex> slot;   ///< where it is resident
-  bool stored = false;             ///< a tier has it
-  Digest128 checksum;              ///< of the bytes; set when sealed
+  std::optional<SlotIndex> slot;  ///< where it is resident
+  bool stored = false;            ///< a tier has it
+  Digest128 checksum;             ///< of the bytes; set when sealed
 };
 
 /// One block of a sequence.
 struct BlockEntry {
-  Digest128 key;                   ///< set when sealed
+  Digest128 key;  ///< set when sealed
   bool sealed = false;
 };
 
@@ -48,7 +49,9 @@ class PageTable {
 
   BlockEntry& block(std::uint32_t block) { return blocks_[block]; }
   const BlockEntry& block(std::uint32_t block) const { return blocks_[block]; }
-  PageEntry& page(std::uint32_t layer, std::uint32_t block) { return pages_[std::size_t{block} * layers_ + layer]; }
+  PageEntry& page(std::uint32_t layer, std::uint32_t block) {
+    return pages_[std::size_t{block} * layers_ + layer];
+  }
   const PageEntry& page(std::uint32_t layer, std::uint32_t block) const {
     return pages_[std::size_t{block} * layers_ + layer];
   }

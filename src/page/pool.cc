@@ -12,7 +12,10 @@ Result<PagePool> PagePool::create(const PageShape& shape, std::uint32_t slots) {
 }
 
 PagePool::PagePool(const PageShape& shape, std::uint32_t slots, AlignedBuffer memory)
-    : shape_(shape), slot_bytes_(slot_bytes(shape)), memory_(std::move(memory)), taken_(slots, false) {
+    : shape_(shape),
+      slot_bytes_(slot_bytes(shape)),
+      memory_(std::move(memory)),
+      taken_(slots, false) {
   free_.reserve(slots);
   for (std::uint32_t i = slots; i > 0; --i) free_.push_back(SlotIndex{i - 1});
 }
@@ -27,7 +30,8 @@ std::optional<SlotIndex> PagePool::acquire() {
 }
 
 void PagePool::release(SlotIndex slot) {
-  HEADRACE_CHECK(slot.value < taken_.size() && taken_[slot.value], "a slot is released that nobody holds");
+  HEADRACE_CHECK(slot.value < taken_.size() && taken_[slot.value],
+                 "a slot is released that nobody holds");
   taken_[slot.value] = false;
   free_.push_back(slot);
 }

@@ -1,7 +1,9 @@
-// PagePool: fast memory for pages in the attention layout, reserved at start and handed out in slots of one page.
+// PagePool: fast memory for pages in the attention layout, reserved at start and handed out in
+// slots of one page.
 //
-// Lifecycle of a slot: acquire() -> filled by the forward pass or by a tier -> read by kernels -> release().
-// Used by the engine loop alone; the bytes of a slot may be written by one IO job while its owner waits for it.
+// Lifecycle of a slot: acquire() -> filled by the forward pass or by a tier -> read by kernels ->
+// release(). Used by the engine loop alone; the bytes of a slot may be written by one IO job while
+// its owner waits for it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,8 @@ struct SlotIndex {
 
 class PagePool {
  public:
-  /// Room for `slots` pages of `shape`. The memory is touched only when a slot is used. Errors: out_of_budget.
+  /// Room for `slots` pages of `shape`. The memory is touched only when a slot is used. Errors:
+  /// out_of_budget.
   static Result<PagePool> create(const PageShape& shape, std::uint32_t slots);
 
   /// A free slot with undefined contents, or nothing when all are taken.
@@ -49,7 +52,7 @@ class PagePool {
   PageShape shape_;
   std::uint64_t slot_bytes_;
   AlignedBuffer memory_;
-  std::vector<SlotIndex> free_;   // last in, first out: the warmest slot is reused first
+  std::vector<SlotIndex> free_;  // last in, first out: the warmest slot is reused first
   std::vector<bool> taken_;
   std::uint32_t slots_peak_ = 0;
 };

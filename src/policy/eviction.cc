@@ -7,7 +7,8 @@
 namespace headrace {
 namespace {
 
-/// Order of age: blocks in order; within a block the last layer goes first, so that what stays is read earliest in a step.
+/// Order of age: blocks in order; within a block the last layer goes first, so that what stays is
+/// read earliest in a step.
 struct Older {
   bool operator()(const PageId& a, const PageId& b) const {
     if (a.block != b.block) return a.block < b.block;
@@ -33,6 +34,8 @@ class NewestFirstPolicy final : public EvictionPolicy {
 
 }  // namespace
 
-std::unique_ptr<EvictionPolicy> new_newest_first_policy() { return std::make_unique<NewestFirstPolicy>(); }
+std::unique_ptr<EvictionPolicy> new_newest_first_policy() {
+  return std::make_unique<NewestFirstPolicy>();
+}
 
 }  // namespace headrace

@@ -1,6 +1,8 @@
-// Which resident page leaves the pool when room is needed. Policies are pure: no IO, no clock, no reach into containers.
+// Which resident page leaves the pool when room is needed. Policies are pure: no IO, no clock, no
+// reach into containers.
 //
-// Adding a policy: implement EvictionPolicy, add a factory here, list it in eviction_test.cc (the conformance suite).
+// Adding a policy: implement EvictionPolicy, add a factory here, list it in eviction_test.cc (the
+// conformance suite).
 #pragma once
 
 #include <compare>
@@ -18,7 +20,8 @@ struct PageId {
   auto operator<=>(const PageId&) const = default;
 };
 
-/// Keeps track of the sealed resident pages and names the one to let go. Used by the engine loop alone.
+/// Keeps track of the sealed resident pages and names the one to let go. Used by the engine loop
+/// alone.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
@@ -30,9 +33,10 @@ class EvictionPolicy {
   virtual std::optional<PageId> victim() const = 0;
 };
 
-/// Lets the newest page go first. Exact attention reads every page in every step, in order: a cyclic scan, for which the
-/// least recently used page is the worst choice (it is the next one needed) and a fixed resident set is optimal. The
-/// oldest pages stay, all layers alike, and the rest streams through a few slots behind them.
+/// Lets the newest page go first. Exact attention reads every page in every step, in order: a
+/// cyclic scan, for which the least recently used page is the worst choice (it is the next one
+/// needed) and a fixed resident set is optimal. The oldest pages stay, all layers alike, and the
+/// rest streams through a few slots behind them.
 std::unique_ptr<EvictionPolicy> new_newest_first_policy();
 
 }  // namespace headrace

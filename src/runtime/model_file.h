@@ -1,5 +1,5 @@
-// ModelFile: a mapped GGUF file, its parsed metadata and, after load(), its weights. One owner, so that nothing points into a
-// mapping that is gone.
+// ModelFile: a mapped GGUF file, its parsed metadata and, after load(), its weights. One owner, so
+// that nothing points into a mapping that is gone.
 #pragma once
 
 #include <memory>

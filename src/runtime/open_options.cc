@@ -12,25 +12,29 @@ constexpr std::uint32_t chunk_tokens_most = 8192;
 constexpr std::uint32_t block_tokens_most = 4096;
 
 Error out_of_range(const std::string& option, std::uint64_t value, const std::string& range) {
-  return {ErrorCode::invalid_argument, option + " " + std::to_string(value) + " cannot be used; give " + range};
+  return {ErrorCode::invalid_argument,
+          option + " " + std::to_string(value) + " cannot be used; give " + range};
 }
 
 }  // namespace
 
-Result<EngineOptions> check_options(const EngineOptions& options, const ModelInfo& model, Env& env) {
+Result<EngineOptions> check_options(const EngineOptions& options, const ModelInfo& model,
+                                    Env& env) {
   EngineOptions checked = options;
   if (checked.context == 0) checked.context = model.trained_context;
   if (checked.context > model.trained_context) {
-    return Error{ErrorCode::invalid_argument, "--context " + std::to_string(checked.context) +
-                                                  " is more than the " + std::to_string(model.trained_context) +
-                                                  " tokens that this model was trained for; give at most that"};
+    return Error{ErrorCode::invalid_argument,
+                 "--context " + std::to_string(checked.context) + " is more than the " +
+                     std::to_string(model.trained_context) +
+                     " tokens that this model was trained for; give at most that"};
   }
   if (checked.threads == 0) checked.threads = static_cast<std::uint32_t>(env.hardware_threads());
   if (checked.threads > threads_most) {
     return out_of_range("--threads", checked.threads, "1 to " + std::to_string(threads_most));
   }
   if (checked.chunk_tokens == 0 || checked.chunk_tokens > chunk_tokens_most) {
-    return out_of_range("--chunk", checked.chunk_tokens, "1 to " + std::to_string(chunk_tokens_most));
+    return out_of_range("--chunk", checked.chunk_tokens,
+                        "1 to " + std::to_string(chunk_tokens_most));
   }
   if (checked.kv.tokens_per_block == 0 || checked.kv.tokens_per_block > block_tokens_most ||
       checked.kv.tokens_per_block % tile_tokens != 0) {
@@ -38,7 +42,8 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
                         "a multiple of 16 from 16 to " + std::to_string(block_tokens_most));
   }
   if (checked.kv.disk_directory.empty()) {
-    checked.kv.disk_directory = env.temporary_directory() + "/headrace-" + std::to_string(env.random());
+    checked.kv.disk_directory =
+        env.temporary_directory() + "/headrace-" + std::to_string(env.random());
   }
   return checked;
 }

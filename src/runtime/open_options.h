@@ -6,7 +6,8 @@
 
 namespace headrace {
 
-/// `options` with every 0 and empty default replaced. Errors: invalid_argument, naming the option, its value and the range.
+/// `options` with every 0 and empty default replaced. Errors: invalid_argument, naming the option,
+/// its value and the range.
 Result<EngineOptions> check_options(const EngineOptions& options, const ModelInfo& model, Env& env);
 
 }  // namespace headrace

@@ -32,7 +32,8 @@ Result<void> Runtime::load(const EngineOptions& options) {
   model_ = std::make_unique<Model>(std::move(model));
   HEADRACE_TRY_ASSIGN(vocabulary_, Vocabulary::load(options.model_path));
   if (vocabulary_->size() != info_.vocabulary) {
-    return Error{ErrorCode::corrupt, "'" + options.model_path + "' has " + std::to_string(vocabulary_->size()) +
+    return Error{ErrorCode::corrupt, "'" + options.model_path + "' has " +
+                                         std::to_string(vocabulary_->size()) +
                                          " tokens in its vocabulary and embeddings for " +
                                          std::to_string(info_.vocabulary)};
   }
@@ -47,29 +48,35 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.disk_bytes = checked.kv.disk_bytes;
   store.model = file_->digest(*parallel_);
   HEADRACE_TRY_ASSIGN(store_, PageStore::open(env_, store));
-  const std::uint32_t rows_max = std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks
-  HEADRACE_TRY_ASSIGN(ForwardPass forward, ForwardPass::create(*model_, *parallel_, store.shape, rows_max));
+  const std::uint32_t rows_max =
+      std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks
+  HEADRACE_TRY_ASSIGN(ForwardPass forward,
+                      ForwardPass::create(*model_, *parallel_, store.shape, rows_max));
   forward_ = std::make_unique<ForwardPass>(std::move(forward));
   chunk_tokens_ = checked.chunk_tokens;
   return {};
 }
 
 Result<std::unique_ptr<Sequence>> Runtime::new_sequence() {
-  HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache, SequenceCache::create(*store_, next_sequence_id_++));
+  HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache,
+                      SequenceCache::create(*store_, next_sequence_id_++));
   return std::unique_ptr<Sequence>(std::make_unique<RuntimeSequence>(*this, std::move(cache)));
 }
 
 std::uint32_t Runtime::rows_possible(const SequenceCache& sequence, std::size_t wanted) const {
-  return sequence.rows_possible(static_cast<std::uint32_t>(std::min<std::size_t>(wanted, chunk_tokens_)));
+  return sequence.rows_possible(
+      static_cast<std::uint32_t>(std::min<std::size_t>(wanted, chunk_tokens_)));
 }
 
-Result<void> Runtime::step(SequenceCache& sequence, std::span<const TokenId> tokens, std::uint32_t first_logits_row,
-                           const RowLogits& on_logits) {
-  // Every repetition rebuilds a page. More of them than pages means that the place where they are kept cannot keep them.
+Result<void> Runtime::step(SequenceCache& sequence, std::span<const TokenId> tokens,
+                           std::uint32_t first_logits_row, const RowLogits& on_logits) {
+  // Every repetition rebuilds a page. More of them than pages means that the place where they are
+  // kept cannot keep them.
   const std::uint32_t pages = sequence.table().blocks() * sequence.table().layers();
   for (std::uint32_t attempt = 0; attempt <= 2 * pages; ++attempt) {
     HEADRACE_TRY(sequence.begin(static_cast<std::uint32_t>(tokens.size())));
-    const Segment segment{&sequence, tokens, static_cast<std::uint32_t>(sequence.tokens().size()), first_logits_row, 0};
+    const Segment segment{&sequence, tokens, static_cast<std::uint32_t>(sequence.tokens().size()),
+                          first_logits_row, 0};
     Result<void> outcome = forward_->run(segment, on_logits);
     if (outcome.ok()) {
       sequence.commit(tokens);
@@ -79,18 +86,22 @@ Result<void> Runtime::step(SequenceCache& sequence, std::span<const TokenId> tok
     if (outcome.error().code != ErrorCode::page_lost) return outcome;
     HEADRACE_TRY(replay(sequence, *sequence.lost()));
   }
-  return Error{ErrorCode::io, "KV pages are damaged as fast as they are rebuilt; give another place with --kv-disk"};
+  return Error{
+      ErrorCode::io,
+      "KV pages are damaged as fast as they are rebuilt; give another place with --kv-disk"};
 }
 
 Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost) {
-  // A replay reads the blocks before its own. If one of those is lost too it is rebuilt first, so blocks only get earlier.
+  // A replay reads the blocks before its own. If one of those is lost too it is rebuilt first, so
+  // blocks only get earlier.
   while (true) {
     std::optional<PagePlace> earlier;
     {
       Replay replay(sequence, lost);
-      const Segment segment{&replay, replay.tokens(), replay.first_position(), sequence.shape().tokens,
-                            replay.layers_end()};
-      Result<void> outcome = forward_->run(segment, [](std::uint32_t, const float*) { return true; });
+      const Segment segment{&replay, replay.tokens(), replay.first_position(),
+                            sequence.shape().tokens, replay.layers_end()};
+      Result<void> outcome =
+          forward_->run(segment, [](std::uint32_t, const float*) { return true; });
       if (outcome.ok()) return replay.finish();
       if (outcome.error().code != ErrorCode::page_lost) return outcome;
       earlier = replay.lost_earlier();

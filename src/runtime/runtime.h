@@ -1,4 +1,5 @@
-// Runtime: the engine behind include/headrace/engine.h: a model, the KV cache and the loop that joins them.
+// Runtime: the engine behind include/headrace/engine.h: a model, the KV cache and the loop that
+// joins them.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +23,24 @@ class Runtime final : public Engine {
   std::uint32_t context() const override { return context_; }
   KvStats kv_stats() const override { return store_->stats(); }
   const char* instruction_set() const override { return kernel::kernels().name; }
-  Result<std::vector<TokenId>> tokenize(std::string_view text, const TokenizeOptions& options) const override {
+  Result<std::vector<TokenId>> tokenize(std::string_view text,
+                                        const TokenizeOptions& options) const override {
     return vocabulary_->tokenize(text, options);
   }
   std::string token_bytes(TokenId token) const override { return vocabulary_->token_bytes(token); }
-  bool is_end_of_generation(TokenId token) const override { return vocabulary_->is_end_of_generation(token); }
+  bool is_end_of_generation(TokenId token) const override {
+    return vocabulary_->is_end_of_generation(token);
+  }
   Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const override {
     return vocabulary_->chat_prompt(messages);
   }
   Result<std::unique_ptr<Sequence>> new_sequence() override;
 
-  /// One step of one sequence: `tokens` (at most rows_possible()) join it. Rows from `first_logits_row` on give logits.
-  /// A page that does not verify is replayed, and the step repeated.
-  Result<void> step(SequenceCache& sequence, std::span<const TokenId> tokens, std::uint32_t first_logits_row,
-                    const RowLogits& on_logits);
+  /// One step of one sequence: `tokens` (at most rows_possible()) join it. Rows from
+  /// `first_logits_row` on give logits. A page that does not verify is replayed, and the step
+  /// repeated.
+  Result<void> step(SequenceCache& sequence, std::span<const TokenId> tokens,
+                    std::uint32_t first_logits_row, const RowLogits& on_logits);
 
   /// Most rows of the next step of `sequence`, up to `wanted`.
   std::uint32_t rows_possible(const SequenceCache& sequence, std::size_t wanted) const;

@@ -23,22 +23,26 @@ Result<void> RuntimeSequence::check(std::span<const TokenId> tokens) const {
   if (total > runtime_.context()) {
     const bool can_grow = runtime_.context() < runtime_.model().trained_context;
     return Error{ErrorCode::invalid_argument,
-                 "the text makes " + std::to_string(total) + " tokens and the context has room for " +
-                     std::to_string(runtime_.context()) +
+                 "the text makes " + std::to_string(total) +
+                     " tokens and the context has room for " + std::to_string(runtime_.context()) +
                      (can_grow ? "; raise --context (this model: up to " +
-                                     std::to_string(runtime_.model().trained_context) + ") or shorten the text"
+                                     std::to_string(runtime_.model().trained_context) +
+                                     ") or shorten the text"
                                : ", all that this model was trained for; shorten the text")};
   }
   const auto vocabulary = static_cast<TokenId>(runtime_.model().vocabulary);
-  const auto unknown = std::find_if(tokens.begin(), tokens.end(), [&](TokenId t) { return t < 0 || t >= vocabulary; });
+  const auto unknown = std::find_if(tokens.begin(), tokens.end(),
+                                    [&](TokenId t) { return t < 0 || t >= vocabulary; });
   if (unknown != tokens.end()) {
-    return Error{ErrorCode::invalid_argument, "token " + std::to_string(*unknown) + " is not in the vocabulary of " +
+    return Error{ErrorCode::invalid_argument, "token " + std::to_string(*unknown) +
+                                                  " is not in the vocabulary of " +
                                                   std::to_string(vocabulary)};
   }
   return {};
 }
 
-Result<void> RuntimeSequence::append(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
+Result<void> RuntimeSequence::append(std::span<const TokenId> tokens,
+                                     const ProgressCallback& on_progress,
                                      const LogitsCallback& on_logits) {
   HEADRACE_TRY(check(tokens));
   bool stopped = false;
@@ -49,12 +53,15 @@ Result<void> RuntimeSequence::append(std::span<const TokenId> tokens, const Prog
     const std::uint32_t first_logits_row = on_logits ? 0 : last ? rows - 1 : rows;
     HEADRACE_TRY(runtime_.step(*cache_, tokens.subspan(done, rows), first_logits_row,
                                [&](std::uint32_t row, const float* logits) {
-                                 if (row + 1 == rows) logits_.assign(logits, logits + runtime_.model().vocabulary);
-                                 if (on_logits && !stopped) stopped = !on_logits(first_position + row, logits);
+                                 if (row + 1 == rows)
+                                   logits_.assign(logits, logits + runtime_.model().vocabulary);
+                                 if (on_logits && !stopped)
+                                   stopped = !on_logits(first_position + row, logits);
                                  return true;
                                }));
     done += rows;
-    if (on_progress && !on_progress(static_cast<std::uint32_t>(done), static_cast<std::uint32_t>(tokens.size()))) {
+    if (on_progress &&
+        !on_progress(static_cast<std::uint32_t>(done), static_cast<std::uint32_t>(tokens.size()))) {
       stopped = true;
     }
     if (stopped && done < tokens.size()) return cancelled();
@@ -62,7 +69,8 @@ Result<void> RuntimeSequence::append(std::span<const TokenId> tokens, const Prog
   return stopped ? Result<void>(cancelled()) : Result<void>();
 }
 
-Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options) {
+Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt,
+                                             const GenerateOptions& options) {
   Generation generation;
   HEADRACE_TRY_ASSIGN(const std::unique_ptr<Sampler> sampler,
                       Sampler::create(runtime_.vocabulary(), options.sampling));
@@ -95,7 +103,8 @@ Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt, co
       generation.finish_reason = "cancelled";
       break;
     }
-    const bool wants_more = options.max_tokens == 0 || generation.tokens.size() < options.max_tokens;
+    const bool wants_more =
+        options.max_tokens == 0 || generation.tokens.size() < options.max_tokens;
     if (!wants_more || cache_->tokens().size() == runtime_.context()) break;
     HEADRACE_TRY(append({&token, 1}, nullptr, nullptr));
   }

@@ -18,7 +18,8 @@ class RuntimeSequence final : public Sequence {
   Result<void> append(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
                       const LogitsCallback& on_logits) override;
   std::span<const float> logits() const override { return logits_; }
-  Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options) override;
+  Result<Generation> generate(std::span<const TokenId> prompt,
+                              const GenerateOptions& options) override;
 
  private:
   Result<void> check(std::span<const TokenId> tokens) const;

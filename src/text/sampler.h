@@ -1,5 +1,6 @@
-// Sampler: chooses the next token from logits with llama.cpp's sampler chain. With temperature 0 it
-// is the smallest token id among those with the greatest logit (after the repeat penalty).
+// Sampler: chooses the next token from logits with llama.cpp's sampler chain. With temperature 0,
+// and with top-k 1, it is the smallest token id among those with the greatest logit (after the
+// repeat penalty).
 #pragma once
 
 #include <memory>

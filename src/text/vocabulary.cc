@@ -133,7 +133,6 @@ Result<std::vector<TokenId>> Vocabulary::chat_prompt(std::span<const ChatMessage
   return state_->chat_template->prompt(*this, messages);
 }
 
-const llama_model* Vocabulary::handle() const { return state_->model.get(); }
 const llama_vocab* Vocabulary::vocab_handle() const { return state_->vocab; }
 
 }  // namespace headrace

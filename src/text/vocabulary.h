@@ -12,15 +12,14 @@
 
 #include "headrace/engine.h"
 
-struct llama_model;
 struct llama_vocab;
 
 namespace headrace {
 
 class Vocabulary {
  public:
-  /// Loads the vocabulary and the chat template of a GGUF file, no weights. Errors: corrupt,
-  /// unsupported.
+  /// Loads the vocabulary and the chat template of a GGUF file, no weights. Errors:
+  /// not_found, corrupt, unsupported.
   static Result<std::unique_ptr<Vocabulary>> load(const std::string& model_path);
   ~Vocabulary();
   Vocabulary(const Vocabulary&) = delete;
@@ -28,6 +27,7 @@ class Vocabulary {
 
   std::uint32_t size() const;
   bool is_end_of_generation(TokenId token) const;
+  /// Control tokens too: the bytes of a text's tokens, joined, are the text.
   std::string token_bytes(TokenId token) const;
   /// Errors: invalid_argument (text longer than 2 GiB).
   Result<std::vector<TokenId>> tokenize(std::string_view text,
@@ -36,7 +36,6 @@ class Vocabulary {
   /// See Engine::chat_prompt().
   Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const;
 
-  const llama_model* handle() const;  ///< for the sampler
   const llama_vocab* vocab_handle() const;
 
  private:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "env/memory_env.h"
+#include "env/scratch_directory.h"
 #include "tier/tier_test_pages.h"
 
 namespace headrace {
@@ -378,6 +379,21 @@ TEST_F(DiskTierTest, ASecondTierOnTheDirectoryIsRefusedAndDoesNoHarm) {
   tier_.reset();
   open();
   EXPECT_EQ(put(test_page(1)), "ok");
+}
+
+TEST(DiskTierOnFiles, ASecondTierOnTheDirectoryIsRefusedUntilTheFirstIsGone) {
+  auto scratch = ScratchDirectory::create(posix_env());
+  ASSERT_TRUE(scratch.ok());
+  DiskTierOptions options = small_options();
+  options.directory = scratch->file("kv");
+  auto first = open_disk_tier(posix_env(), options);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const auto second = open_disk_tier(posix_env(), options);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::io);
+  first->reset();
+  EXPECT_FALSE(posix_env().exists(options.directory));
+  EXPECT_TRUE(open_disk_tier(posix_env(), options).ok());
 }
 
 TEST_F(DiskTierTest, APathThatIsAFileOrEmptyIsRefused) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -92,10 +93,15 @@ class DamagedPage : public testing::Test {
       // In place and only where it differs: the engine has the file open, and may be writing to it.
       std::FILE* file = std::fopen(path.c_str(), "r+b");
       ASSERT_NE(file, nullptr);
-      for (std::size_t at = 0; at < std::min(bytes.size(), before.size()); ++at) {
-        if (bytes[at] == before[at]) continue;
-        std::fseek(file, static_cast<long>(at), SEEK_SET);
-        std::fputc(static_cast<unsigned char>(bytes[at]), file);
+      const std::size_t common = std::min(bytes.size(), before.size());
+      for (std::size_t at = 0; at < common;) {
+        std::size_t end = at;
+        while (end < common && bytes[end] != before[end]) ++end;
+        if (end > at) {
+          std::fseek(file, static_cast<long>(at), SEEK_SET);
+          EXPECT_EQ(std::fwrite(bytes.data() + at, 1, end - at, file), end - at);
+        }
+        at = end + 1;
       }
       std::fclose(file);
       if (bytes.size() < before.size()) std::filesystem::resize_file(path, bytes.size());

@@ -209,7 +209,7 @@ TEST_F(Refusal, OfTokensThatCannotBeReadLeavesTheSequenceAsItWas) {
 TEST_F(Refusal, ToGoOnKeepsWhatWasRead) {
   const auto engine = Engine::open(options_);
   ASSERT_TRUE(engine.ok()) << engine.error().message;
-  const auto sequence = (*engine)->new_sequence();
+  auto sequence = (*engine)->new_sequence();
   ASSERT_TRUE(sequence.ok()) << sequence.error().message;
   const std::vector<TokenId> tokens = random_tokens(300, 46);
   const auto cancelled = (*sequence)->append(
@@ -222,10 +222,11 @@ TEST_F(Refusal, ToGoOnKeepsWhatWasRead) {
 
   // Going on later gives what an uninterrupted run gives.
   ASSERT_TRUE((*sequence)->append(std::span(tokens).subspan(read), nullptr, nullptr).ok());
+  const std::vector<float> resumed((*sequence)->logits().begin(), (*sequence)->logits().end());
+  sequence.value().reset();
   const auto whole = (*engine)->new_sequence();
   ASSERT_TRUE(whole.ok()) << whole.error().message;
   ASSERT_TRUE((*whole)->append(tokens, nullptr, nullptr).ok());
-  const auto resumed = (*sequence)->logits();
   EXPECT_TRUE(std::equal(resumed.begin(), resumed.end(), (*whole)->logits().begin(),
                          (*whole)->logits().end()));
 }

@@ -60,6 +60,7 @@ std::string text_of(TextKind kind, std::size_t bytes) {
     text += read_if_there(path);
   }
   if (text.size() < bytes) text += made_up_text(bytes - text.size());
+  text.resize(bytes);
   return text;
 }
 
@@ -93,6 +94,7 @@ std::string made_up_text(std::size_t bytes) {
               pick(objects, random) + ' ' + pick(endings, random) + ". ";
     }
   }
+  text.resize(bytes);
   return text;
 }
 

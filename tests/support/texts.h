@@ -18,11 +18,11 @@ enum class TextKind {
 std::vector<TextKind> text_kinds();
 const char* to_string(TextKind kind);
 
-/// At least `bytes` bytes of text of that kind, the same at every call. English has near 4 bytes a
+/// `bytes` bytes of text of that kind, the same at every call. English has near 4 bytes a
 /// token and C code near 2.5, so `bytes` >= 6 * tokens is plenty.
 std::string text_of(TextKind kind, std::size_t bytes);
 
-/// Made-up prose and code, the same at every call.
+/// `bytes` bytes of made-up prose and code, the same at every call.
 std::string made_up_text(std::size_t bytes);
 
 }  // namespace headrace::test

@@ -1,0 +1,216 @@
+// What the tests of the cache do with it: run tokens through a fake model as the runtime runs them
+// through a real one, and look into every book after every step.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cache/cache_test_model.h"
+#include "cache/memory_plan.h"
+#include "cache/replay.h"
+#include "cache/sequence_cache.h"
+
+namespace headrace {
+
+/// Pages of 1 KiB, 10 blocks.
+inline PageStoreOptions small_store() {
+  PageStoreOptions options;
+  options.shape = {.tokens = 16, .kv_heads = 1, .head_dim = 16, .type = KvType::f16};
+  options.layers = 3;
+  options.context = 160;
+  options.disk_directory = "/tmp/kv";
+  options.model = {.low = 11, .high = 12};
+  return options;
+}
+
+/// The least memory_bytes that a store opens with.
+inline std::uint64_t least_memory_bytes(PageStoreOptions options) {
+  std::uint64_t refused = 0;
+  std::uint64_t works = full_memory_bytes(options);
+  while (works - refused > 1) {
+    options.memory_bytes = refused + (works - refused) / 2;
+    (plan_memory(options).ok() ? works : refused) = options.memory_bytes;
+  }
+  return works;
+}
+
+/// `options` with just enough memory for `slots` pages. There must be fewer than a context has.
+inline PageStoreOptions with_slots(PageStoreOptions options, std::uint32_t slots) {
+  options.memory_bytes = least_memory_bytes(options);
+  const MemoryPlan least = plan_memory(options).value();
+  EXPECT_GE(slots, least.slots);
+  const std::uint64_t bytes_per_slot =
+      (least.pool_bytes + least.bookkeeping_bytes) / least.slots;  // roughly
+  while (plan_memory(options).value().slots < slots) {
+    options.memory_bytes += bytes_per_slot / 64;
+  }
+  return options;
+}
+
+inline std::vector<TokenId> random_text(std::size_t tokens, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<TokenId> text(tokens);
+  for (TokenId& token : text) token = static_cast<TokenId>(random() % 1'000);
+  return text;
+}
+
+/// What a text gives when everything is in memory.
+inline FakeOutputs expected_outputs(const PageStoreOptions& options,
+                                    std::span<const TokenId> text) {
+  PlainKv kv(options.shape, options.layers, text.size());
+  return FakeModel(options.layers).run(kv, text, 0, options.layers).value();
+}
+
+inline std::unique_ptr<PageStore> open_store(Env& env, const PageStoreOptions& options) {
+  auto store = PageStore::open(env, options);
+  EXPECT_TRUE(store.ok()) << store.error().message;
+  return std::move(store).value();
+}
+
+/// Recomputes a lost page, and before it those that it needs. As Runtime::replay(), in which
+/// `rebuilds_left` is bounded too.
+inline Result<void> replay_lost(SequenceCache& sequence, const FakeModel& model,
+                                const PagePlace& lost, int& rebuilds_left) {
+  while (rebuilds_left-- > 0) {
+    std::optional<PagePlace> earlier;
+    {
+      Replay replay(sequence, lost);
+      const auto outcome =
+          model.run(replay, replay.tokens(), replay.first_position(), replay.layers_end());
+      if (outcome.ok()) return replay.finish();
+      if (outcome.error().code != ErrorCode::page_lost) return outcome.error();
+      earlier = replay.lost_earlier();
+      EXPECT_LT(earlier->block, lost.block) << "a replay reads earlier blocks only";
+    }
+    HEADRACE_TRY(replay_lost(sequence, model, *earlier, rebuilds_left));
+  }
+  return Error{ErrorCode::io, "pages are lost as fast as they are rebuilt"};
+}
+
+/// One step with its replays, as Runtime::step().
+inline Result<FakeOutputs> run_step(SequenceCache& sequence, const FakeModel& model,
+                                    std::span<const TokenId> tokens) {
+  int rebuilds_left = 200;
+  while (true) {
+    HEADRACE_TRY(sequence.begin(static_cast<std::uint32_t>(tokens.size())));
+    const auto position = static_cast<std::uint32_t>(sequence.tokens().size());
+    auto outputs = model.run(sequence, tokens, position, model.layers());
+    if (outputs.ok()) {
+      sequence.commit(tokens);
+      return outputs;
+    }
+    sequence.abort();
+    if (outputs.error().code != ErrorCode::page_lost) return outputs;
+    HEADRACE_TRY(replay_lost(sequence, model, *sequence.lost(), rebuilds_left));
+  }
+}
+
+/// Looks into the books of a store and its sequences between two steps, and remembers what must
+/// never change.
+class Auditor {
+ public:
+  explicit Auditor(PageStore& store) : store_(store) {}
+
+  void expect_in_order(const std::vector<SequenceCache*>& sequences) {
+    const KvStats stats = store_.stats();
+    EXPECT_LE(stats.kv_bytes_peak, stats.kv_bytes_limit) << "the budget is hard";
+    EXPECT_LE(store_.budget().used_bytes(), store_.budget().limit_bytes());
+    std::set<std::uint32_t> slots;
+    for (SequenceCache* sequence : sequences) expect_in_order(*sequence, slots);
+    EXPECT_EQ(store_.pool().free_slots() + slots.size(), store_.pool().slots())
+        << "a slot is held that no page is in";
+  }
+
+  /// After all sequences have ended.
+  void expect_empty() const { EXPECT_EQ(store_.pool().free_slots(), store_.pool().slots()); }
+
+ private:
+  void expect_in_order(SequenceCache& sequence, std::set<std::uint32_t>& slots) {
+    const PageTable& table = sequence.table();
+    const std::size_t tokens = sequence.tokens().size();
+    const std::uint32_t block_tokens = sequence.shape().tokens;
+    EXPECT_EQ(table.blocks(), (tokens + block_tokens - 1) / block_tokens);
+    for (std::uint32_t block = 0; block < table.blocks(); ++block) {
+      const bool is_full = (block + 1) * std::size_t{block_tokens} <= tokens;
+      EXPECT_EQ(table.block(block).sealed, is_full) << "block " << block;
+      for (std::uint32_t layer = 0; layer < table.layers(); ++layer) {
+        const PageEntry& page = table.page(layer, block);
+        EXPECT_TRUE(page.slot || page.stored) << "a page is nowhere";
+        if (page.slot) {
+          EXPECT_TRUE(slots.insert(page.slot->value).second) << "two pages share a slot";
+        }
+        if (!is_full) continue;
+        const Sealed sealed{table.block(block).key, page.checksum};
+        const auto first = sealed_.emplace(std::tuple(&sequence, block, layer), sealed).first;
+        EXPECT_TRUE(first->second == sealed) << "a sealed page is another one now";
+        if (page.slot) {
+          EXPECT_EQ(hash_bytes(store_.pool().bytes(*page.slot)), page.checksum)
+              << "a sealed page has changed: block " << block << ", layer " << layer;
+        }
+      }
+    }
+  }
+
+  struct Sealed {
+    Digest128 key;
+    Digest128 checksum;
+    bool operator==(const Sealed&) const = default;
+  };
+  PageStore& store_;
+  std::map<std::tuple<SequenceCache*, std::uint32_t, std::uint32_t>, Sealed> sealed_;
+};
+
+/// A sequence that reads a text in steps and compares every output.
+class Reader {
+ public:
+  Reader(PageStore& store, std::uint64_t id, std::vector<TokenId> text)
+      : store_(store),
+        model_(store.options().layers),
+        text_(std::move(text)),
+        expected_(expected_outputs(store.options(), text_)) {
+    auto sequence = SequenceCache::create(store, id);
+    EXPECT_TRUE(sequence.ok()) << sequence.error().message;
+    sequence_ = std::move(sequence).value();
+  }
+
+  SequenceCache& sequence() { return *sequence_; }
+  FakeModel& model() { return model_; }
+  std::size_t position() const { return sequence_->tokens().size(); }
+  bool done() const { return position() == text_.size(); }
+
+  /// Reads up to `rows` more tokens in one step.
+  Result<void> read(std::size_t rows) {
+    const std::size_t first = position();
+    rows =
+        sequence_->rows_possible(static_cast<std::uint32_t>(std::min(rows, text_.size() - first)));
+    EXPECT_GT(rows, 0U);
+    HEADRACE_TRY_ASSIGN(const FakeOutputs outputs,
+                        run_step(*sequence_, model_, std::span(text_).subspan(first, rows)));
+    EXPECT_TRUE(std::equal(outputs.begin(), outputs.end(),
+                           expected_.begin() + static_cast<std::ptrdiff_t>(first)))
+        << "wrong bytes in the step of " << rows << " rows from " << first;
+    return {};
+  }
+
+  /// Reads the rest in steps of at most `rows`.
+  Result<void> read_all(std::size_t rows) {
+    while (!done()) HEADRACE_TRY(read(rows));
+    return {};
+  }
+
+ private:
+  PageStore& store_;
+  FakeModel model_;
+  const std::vector<TokenId> text_;
+  const FakeOutputs expected_;
+  std::unique_ptr<SequenceCache> sequence_;
+};
+
+}  // namespace headrace

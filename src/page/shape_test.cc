@@ -1,0 +1,67 @@
+#include "page/shape.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace headrace {
+namespace {
+
+TEST(PageShape, CountsTheBytesOfSmolLm2) {
+  // 256 tokens x 3 kv heads x 64 values x (K and V) x 2 bytes.
+  const PageShape shape{.tokens = 256, .kv_heads = 3, .head_dim = 64, .type = KvType::f16};
+  EXPECT_EQ(shape.bytes(), 196'608U);
+  EXPECT_EQ(shape.half_head_bytes(), 32'768U);
+  EXPECT_EQ(shape.tiles(), 16U);
+  EXPECT_EQ(shape.k_offset(0), 0U);
+  EXPECT_EQ(shape.v_offset(0), 32'768U);
+  EXPECT_EQ(shape.k_offset(2), 131'072U);
+}
+
+TEST(PageShape, AnF32PageIsTwiceAsLargeAsAnF16One) {
+  const PageShape f16{.tokens = 32, .kv_heads = 2, .head_dim = 48, .type = KvType::f16};
+  PageShape f32 = f16;
+  f32.type = KvType::f32;
+  EXPECT_EQ(f32.bytes(), 2 * f16.bytes());
+}
+
+TEST(PageShape, BytesDoNotWrapWhenAPageExceedsFourGibibytes) {
+  const PageShape shape{.tokens = 65'536, .kv_heads = 128, .head_dim = 256, .type = KvType::f32};
+  EXPECT_EQ(shape.bytes(), std::uint64_t{65'536} * 128 * 256 * 2 * 4);
+}
+
+TEST(PageShape, KeysAndValuesOfAllHeadsFillAPageWithoutOverlap) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937 random(seed);
+  const auto up_to = [&random](std::uint32_t most) {
+    return std::uniform_int_distribution<std::uint32_t>(1, most)(random);
+  };
+  for (int round = 0; round < 500; ++round) {
+    const PageShape shape{.tokens = tile_tokens * up_to(256),
+                          .kv_heads = up_to(128),
+                          .head_dim = 16 * up_to(32),
+                          .type = up_to(2) == 1 ? KvType::f16 : KvType::f32};
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      ranges.emplace_back(shape.k_offset(head), shape.half_head_bytes());
+      ranges.emplace_back(shape.v_offset(head), shape.half_head_bytes());
+    }
+    std::sort(ranges.begin(), ranges.end());
+    std::uint64_t end = 0;
+    for (const auto& [offset, bytes] : ranges) {
+      ASSERT_EQ(offset, end) << "a gap or an overlap; kv heads " << shape.kv_heads;
+      end = offset + bytes;
+    }
+    ASSERT_EQ(end, shape.bytes());
+    // Kernels load whole vectors of 16 lanes from the start of a half.
+    ASSERT_EQ(shape.half_head_bytes() % (16 * bytes_per_element(shape.type)), 0U);
+  }
+}
+
+}  // namespace
+}  // namespace headrace
