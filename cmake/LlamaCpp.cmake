@@ -122,4 +122,6 @@ target_link_libraries(
     ${CMAKE_DL_LIBS}
     m
 )
-set(HEADRACE_LLAMA_BENCH_PROGRAM ${build_dir}/bin/llama-bench)
+if(HEADRACE_LLAMA_BENCH)
+  file(CREATE_LINK ${build_dir}/bin/llama-bench ${PROJECT_BINARY_DIR}/llama-bench SYMBOLIC)
+endif()

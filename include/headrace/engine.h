@@ -1,11 +1,12 @@
-// The public C++ interface: an Engine (a model and its KV cache) and Sequences (contexts that grow).
+// The public C++ interface: an Engine (a model and its KV cache) and Sequences (contexts that
+// grow).
 //
-//   auto engine = headrace::Engine::open({.model_path = "model.gguf", .kv = {.memory_bytes = 64 << 20}});
-//   auto sequence = (*engine)->new_sequence();
-//   auto prompt = (*engine)->tokenize("Once upon a time", {});
-//   auto answer = (*sequence)->generate(*prompt, {.max_tokens = 64});
+//   auto engine = headrace::Engine::open({.model_path = "model.gguf", .kv = {.memory_bytes = 64 <<
+//   20}}); auto sequence = (*engine)->new_sequence(); auto prompt = (*engine)->tokenize("Once upon
+//   a time", {}); auto answer = (*sequence)->generate(*prompt, {.max_tokens = 64});
 //
-// Thread-safety: an Engine and its sequences belong to one thread at a time. Different engines are independent.
+// Thread-safety: an Engine and its sequences belong to one thread at a time. Different engines are
+// independent.
 #pragma once
 
 #include <cstdint>
@@ -28,15 +29,16 @@ struct ModelInfo {
   std::uint64_t file_bytes = 0;
   std::uint64_t parameters = 0;
   std::uint32_t layers = 0;
-  std::uint32_t embedding = 0;         ///< width of the hidden state
+  std::uint32_t embedding = 0;  ///< width of the hidden state
   std::uint32_t query_heads = 0;
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;
   std::uint32_t feed_forward = 0;
   std::uint32_t vocabulary = 0;
-  std::uint32_t trained_context = 0;   ///< tokens
+  std::uint32_t trained_context = 0;  ///< tokens
   bool has_chat_template = false;
-  std::vector<std::pair<std::string, std::uint64_t>> tensor_bytes_by_type;  ///< e.g. {"Q4_1", 66355200}
+  std::vector<std::pair<std::string, std::uint64_t>>
+      tensor_bytes_by_type;  ///< e.g. {"Q4_1", 66355200}
 
   /// Bytes of K and V of one token, all layers.
   std::uint64_t kv_bytes_per_token(KvType type) const {
@@ -45,19 +47,20 @@ struct ModelInfo {
 };
 
 /// Reads the geometry of a GGUF file without loading weights.
-/// Errors: not_found, io, corrupt (not a GGUF file, cut short), unsupported (an architecture we cannot run).
+/// Errors: not_found, io, corrupt (not a GGUF file, cut short), unsupported (an architecture we
+/// cannot run).
 Result<ModelInfo> inspect_model(const std::string& path);
 
 /// What the KV cache of an engine did so far.
 struct KvStats {
-  std::uint64_t kv_bytes_needed = 0;   ///< KV of the longest sequence so far, everything in memory
-  std::uint64_t kv_bytes_peak = 0;     ///< most bytes of pool + metadata + IO buffers held at once
-  std::uint64_t kv_bytes_limit = 0;    ///< the limit in force
+  std::uint64_t kv_bytes_needed = 0;  ///< KV of the longest sequence so far, everything in memory
+  std::uint64_t kv_bytes_peak = 0;    ///< most bytes of pool + metadata + IO buffers held at once
+  std::uint64_t kv_bytes_limit = 0;   ///< the limit in force
   std::uint64_t pages_sealed = 0;
-  std::uint64_t pages_written = 0;     ///< to the disk tier
+  std::uint64_t pages_written = 0;  ///< to the disk tier
   std::uint64_t pages_filled_from_disk = 0;
   std::uint64_t pages_filled_by_replay = 0;  ///< recomputed, because the stored copy did not verify
-  std::uint64_t pages_damaged = 0;     ///< loads that failed verification
+  std::uint64_t pages_damaged = 0;           ///< loads that failed verification
   std::uint64_t disk_bytes_peak = 0;
 };
 
@@ -65,14 +68,18 @@ struct KvStats {
 struct Generation {
   std::string text;
   std::vector<TokenId> tokens;
-  std::string finish_reason;           ///< "stop", "length" or "cancelled"
-  std::uint32_t prompt_tokens = 0;     ///< tokens read in this call
+  std::string finish_reason;        ///< "stop", "length" or "cancelled"
+  std::uint32_t prompt_tokens = 0;  ///< tokens read in this call
   double prefill_seconds = 0;
   double decode_seconds = 0;
-  double prefill_tokens_per_second() const { return prefill_seconds > 0 ? prompt_tokens / prefill_seconds : 0; }
+  double prefill_tokens_per_second() const {
+    return prefill_seconds > 0 ? prompt_tokens / prefill_seconds : 0;
+  }
   /// Steps after the first token, which prefill pays for.
   double decode_tokens_per_second() const {
-    return decode_seconds > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / decode_seconds : 0;
+    return decode_seconds > 0 && tokens.size() > 1
+               ? static_cast<double>(tokens.size() - 1) / decode_seconds
+               : 0;
   }
 };
 
@@ -82,16 +89,18 @@ struct TokenizeOptions {
   bool parse_special = false;  ///< read control-token text such as <|im_start|> as control tokens
 };
 
-/// A context that grows: its tokens and their keys and values. Owned by the caller; must not outlive its Engine.
+/// A context that grows: its tokens and their keys and values. Owned by the caller; must not
+/// outlive its Engine.
 class Sequence {
  public:
   virtual ~Sequence() = default;
 
   virtual std::span<const TokenId> tokens() const = 0;
 
-  /// Reads `tokens` into the cache. If `on_logits` is set it is called for each of them, in order; else only the
-  /// last row's logits are computed. Errors: invalid_argument (empty, unknown token, longer than the context),
-  /// out_of_budget, io, cancelled. After an error the sequence holds the tokens of the steps that completed.
+  /// Reads `tokens` into the cache. If `on_logits` is set it is called for each of them, in order;
+  /// else only the last row's logits are computed. Errors: invalid_argument (empty, unknown token,
+  /// longer than the context), out_of_budget, io, cancelled. After an error the sequence holds the
+  /// tokens of the steps that completed.
   virtual Result<void> append(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
                               const LogitsCallback& on_logits) = 0;
 
@@ -100,7 +109,8 @@ class Sequence {
 
   /// Reads `prompt`, then samples until the model ends, `max_tokens` or the end of the context.
   /// Errors: those of append(). A cancelled callback is no error: finish_reason says so.
-  virtual Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options) = 0;
+  virtual Result<Generation> generate(std::span<const TokenId> prompt,
+                                      const GenerateOptions& options) = 0;
 };
 
 /// A model ready to run and the KV cache that its sequences share.
@@ -108,8 +118,9 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  /// Opens a model. Errors: those of inspect_model(), and invalid_argument (context above the trained one, block
-  /// size, thread count), out_of_budget (memory below what one step needs), io (the disk directory cannot be used).
+  /// Opens a model. Errors: those of inspect_model(), and invalid_argument (context above the
+  /// trained one, block size, thread count), out_of_budget (memory below what one step needs), io
+  /// (the disk directory cannot be used).
   static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
 
   virtual const ModelInfo& model() const = 0;
@@ -118,13 +129,15 @@ class Engine {
   /// Name of the kernels in use: "avx512", "avx2" or "scalar".
   virtual const char* instruction_set() const = 0;
 
-  virtual Result<std::vector<TokenId>> tokenize(std::string_view text, const TokenizeOptions& options) const = 0;
+  virtual Result<std::vector<TokenId>> tokenize(std::string_view text,
+                                                const TokenizeOptions& options) const = 0;
   /// The bytes of one token. Not necessarily whole UTF-8 characters.
   virtual std::string token_bytes(TokenId token) const = 0;
   virtual bool is_end_of_generation(TokenId token) const = 0;
 
-  /// The prompt that the model's chat template makes of `messages`, ready for the assistant's answer. Text inside
-  /// messages never becomes control tokens. Errors: unsupported (no template), invalid_argument (template refused).
+  /// The prompt that the model's chat template makes of `messages`, ready for the assistant's
+  /// answer. Text inside messages never becomes control tokens. Errors: unsupported (no template),
+  /// invalid_argument (template refused).
   virtual Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const = 0;
 
   /// A new, empty sequence. Errors: out_of_budget.

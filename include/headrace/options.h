@@ -1,4 +1,5 @@
-// Options of an engine and of one generation. Every field names its default, its unit and what 0 means.
+// Options of an engine and of one generation. Every field names its default, its unit and what 0
+// means.
 #pragma once
 
 #include <cstdint>
@@ -14,32 +15,36 @@ namespace headrace {
 /// Where keys and values live and how much room they have.
 struct KvOptions {
   KvType type = KvType::f16;
-  /// Limit for KV pool + page metadata + IO buffers, in bytes. 0: everything the context needs.
+  /// Limit for KV pool + page metadata + IO buffers, in bytes. 0: what one full context needs.
   std::uint64_t memory_bytes = 0;
-  /// Directory for pages that do not fit. Empty: the system's temporary directory, used only when needed.
-  std::string disk_directory;
+  /// Directory for pages that do not fit. Empty: the system's temporary directory, used only when
+  /// needed.
+  std::string disk_directory = {};
   /// Limit for the files in `disk_directory`, in bytes. 0: what the file system has free.
   std::uint64_t disk_bytes = 0;
-  /// Tokens of a block: the unit of sealing and of movement between tiers. A multiple of 16, 16 to 4096.
+  /// Tokens of a block: the unit of sealing and of movement between tiers. A multiple of 16, 16 to
+  /// 4096.
   std::uint32_t tokens_per_block = 256;
 };
 
 /// What an Engine is opened with.
 struct EngineOptions {
-  std::string model_path;        ///< a GGUF file
-  std::uint32_t context = 0;     ///< most tokens a sequence may have; 0: what the model was trained for
-  std::uint32_t threads = 0;     ///< threads that compute; 0: one per core
-  std::uint32_t chunk_tokens = 512;  ///< most prompt tokens of one forward pass; changes speed, never results
-  KvOptions kv;
+  std::string model_path;  ///< a GGUF file
+  std::uint32_t context =
+      0;  ///< most tokens a sequence may have; 0: what the model was trained for
+  std::uint32_t threads = 0;  ///< threads that compute; 0: one per core
+  std::uint32_t chunk_tokens =
+      512;  ///< most prompt tokens of one forward pass; changes speed, never results
+  KvOptions kv = {};
 };
 
 /// How the next token is chosen. The defaults are greedy: the most likely token, no randomness.
 struct SamplingOptions {
-  float temperature = 0.0F;       ///< 0: greedy. Larger: more varied
-  std::int32_t top_k = 40;        ///< keep the k most likely; 0: all. Used only when temperature > 0
-  float top_p = 0.95F;            ///< keep the smallest set with this probability; 1: all
-  float min_p = 0.05F;            ///< drop tokens below this fraction of the likeliest; 0: none
-  float repeat_penalty = 1.0F;    ///< > 1 discourages tokens of the last 64; 1: off
+  float temperature = 0.0F;     ///< 0: greedy. Larger: more varied
+  std::int32_t top_k = 40;      ///< keep the k most likely; 0: all. Used only when temperature > 0
+  float top_p = 0.95F;          ///< keep the smallest set with this probability; 1: all
+  float min_p = 0.05F;          ///< drop tokens below this fraction of the likeliest; 0: none
+  float repeat_penalty = 1.0F;  ///< > 1 discourages tokens of the last 64; 1: off
   std::uint32_t seed = 0xFFFFFFFFU;  ///< 0xFFFFFFFF: a new one each time
 };
 
@@ -55,7 +60,8 @@ using ProgressCallback = std::function<bool(std::uint32_t done, std::uint32_t to
 /// Called with each generated piece of text, valid UTF-8. Return false to stop.
 using TextCallback = std::function<bool(std::string_view text)>;
 
-/// Called for each row whose logits were asked for: its position and the logits of the token after it
+/// Called for each row whose logits were asked for: its position and the logits of the token after
+/// it
 /// ([vocabulary] floats, valid during the call). Return false to stop.
 using LogitsCallback = std::function<bool(std::uint32_t position, const float* logits)>;
 
@@ -63,9 +69,9 @@ using LogitsCallback = std::function<bool(std::uint32_t position, const float* l
 struct GenerateOptions {
   std::uint32_t max_tokens = 128;  ///< 0: until the context is full or the model ends
   bool ignore_end = false;         ///< go on after an end-of-generation token
-  SamplingOptions sampling;
-  ProgressCallback on_progress;    ///< optional
-  TextCallback on_text;            ///< optional
+  SamplingOptions sampling = {};
+  ProgressCallback on_progress = {};  ///< optional
+  TextCallback on_text = {};          ///< optional
 };
 
 }  // namespace headrace

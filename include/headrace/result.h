@@ -1,5 +1,6 @@
-// Result<T>: a value or an Error. Headrace throws nowhere; every operation that can fail because of the
-// world (files, memory limits, user input) returns one of these, and the compiler insists that it is looked at.
+// Result<T>: a value or an Error. Headrace throws nowhere; every operation that can fail because of
+// the world (files, memory limits, user input) returns one of these, and the compiler insists that
+// it is looked at.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +20,10 @@ enum class ErrorCode {
   corrupt,           ///< bytes failed verification (checksum, identity, length, structure)
   out_of_budget,     ///< a stated limit (memory, disk) would be exceeded
   io,                ///< the operating system refused or failed an operation
-  page_lost,         ///< a KV page could not be restored from its tier; replay of its tokens brings it back
-  cancelled,         ///< the caller asked to stop
-  internal,          ///< a broken invariant of ours that was noticed in time
+  page_lost,  ///< a KV page could not be restored from its tier; replay of its tokens brings it
+              ///< back
+  cancelled,  ///< the caller asked to stop
+  internal,   ///< a broken invariant of ours that was noticed in time
 };
 
 /// Stable lower-case name of a code, for logs and JSON.
@@ -33,12 +35,15 @@ struct Error {
   std::string message;
 };
 
-/// A value of type T or an Error. Accessing the wrong side is a programming error and ends the process.
+/// A value of type T or an Error. Accessing the wrong side is a programming error and ends the
+/// process.
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}       // NOLINT(google-explicit-constructor)
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}   // NOLINT(google-explicit-constructor)
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Error error)
+      : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -85,18 +90,19 @@ class [[nodiscard]] Result<void> {
 #define HEADRACE_CONCAT(a, b) HEADRACE_CONCAT_INNER(a, b)
 
 /// Returns from the enclosing function with the error of `expr` if it has one.
-#define HEADRACE_TRY(expr)                                                            \
-  do {                                                                                \
-    auto headrace_try_result = (expr);                                                \
-    if (!headrace_try_result.ok()) return std::move(headrace_try_result).error();     \
+#define HEADRACE_TRY(expr)                                                        \
+  do {                                                                            \
+    auto headrace_try_result = (expr);                                            \
+    if (!headrace_try_result.ok()) return std::move(headrace_try_result).error(); \
   } while (false)
 
-/// Declares `decl` and gives it the value of `expr`, or returns from the enclosing function with its error.
+/// Declares `decl` and gives it the value of `expr`, or returns from the enclosing function with
+/// its error.
 #define HEADRACE_TRY_ASSIGN(decl, expr) \
   HEADRACE_TRY_ASSIGN_INNER(HEADRACE_CONCAT(headrace_result_, __LINE__), decl, expr)
-#define HEADRACE_TRY_ASSIGN_INNER(result, decl, expr)  \
-  auto result = (expr);                                \
-  if (!result.ok()) return std::move(result).error();  \
+#define HEADRACE_TRY_ASSIGN_INNER(result, decl, expr) \
+  auto result = (expr);                               \
+  if (!result.ok()) return std::move(result).error(); \
   decl = std::move(result).value()
 
 }  // namespace headrace

@@ -8,7 +8,8 @@ namespace headrace {
 /// Index into the model's vocabulary. Never negative for a token that exists.
 using TokenId = std::int32_t;
 
-/// How the keys and values of a token are kept in the pool. The values are part of file formats: never renumber.
+/// How the keys and values of a token are kept in the pool. The values are part of file formats:
+/// never renumber.
 enum class KvType : std::uint8_t {
   f32 = 0,  ///< 4 bytes a value; the reference
   f16 = 1,  ///< 2 bytes a value; the default

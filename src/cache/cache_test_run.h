@@ -19,12 +19,13 @@
 
 namespace headrace {
 
-/// Pages of 1 KiB, 10 blocks.
+/// Pages of 1 KiB. A context is far longer than the texts of the tests, because the buffers of the
+/// tier would take more than the few pages of a short one.
 inline PageStoreOptions small_store() {
   PageStoreOptions options;
   options.shape = {.tokens = 16, .kv_heads = 1, .head_dim = 16, .type = KvType::f16};
   options.layers = 3;
-  options.context = 160;
+  options.context = 1'600;
   options.disk_directory = "/tmp/kv";
   options.model = {.low = 11, .high = 12};
   return options;

@@ -54,11 +54,14 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     const std::uint64_t least =
         plan.io_bytes + bookkeeping_bytes(options, least_slots) + least_slots * slot_bytes;
     if (plan.limit_bytes < least) {
+      // A short context may need less with everything in memory than with a few pages streaming.
+      const std::uint64_t pages =
+          full < least ? std::uint64_t{plan.blocks_max} * options.layers : least_slots;
       return Error{ErrorCode::out_of_budget,
                    "a KV memory of " + format_byte_count(plan.limit_bytes) +
-                       " is too small for one step: " + std::to_string(least_slots) + " pages of " +
+                       " is too small for one step: " + std::to_string(pages) + " pages of " +
                        format_byte_count(slot_bytes) + " and their bookkeeping need " +
-                       std::to_string((least + 1023) / 1024) +
+                       std::to_string((std::min(least, full) + 1023) / 1024) +
                        "KiB; raise --kv-memory to that, or make pages smaller with --block-tokens"};
     }
     const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);

@@ -52,6 +52,11 @@ class PageStore {
   /// Slots that stay free for pages streaming through and for one replay, when not everything fits.
   std::uint32_t stream_slots() const { return stream_slots_; }
   std::uint32_t blocks_max() const { return blocks_max_; }
+  /// Slots that make_room() can provide: the free ones and those of pages that may leave.
+  std::uint32_t slots_available() const {
+    const std::size_t evictable = tier_ == nullptr ? 0 : tracked_.size();
+    return pool_.free_slots() + static_cast<std::uint32_t>(evictable);
+  }
 
   /// Lets sealed pages go to the tier until `slots` slots are free. Waits for the writes.
   /// Errors: out_of_budget (tier full), io, with what to do.

@@ -30,12 +30,11 @@ SequenceCache::~SequenceCache() {
 
 std::uint32_t SequenceCache::rows_possible(std::uint32_t wanted) const {
   const std::uint32_t block_tokens = shape().tokens;
-  const std::uint32_t used = position() % block_tokens;
-  const std::uint32_t open_rows = used == 0 ? 0 : block_tokens - used;
-  const std::uint32_t open_slots = used == 0 ? 0 : table_.layers();
-  const std::uint32_t room = store_.pool().slots() - store_.stream_slots() - open_slots;
+  const std::uint32_t open_rows = table_.blocks() * block_tokens - position();
+  const std::uint32_t available = store_.slots_available();
+  const std::uint32_t room = available - std::min(available, store_.stream_slots());
   std::uint32_t new_blocks = room / table_.layers();
-  if (open_rows == 0) new_blocks = std::max(new_blocks, 1U);
+  if (open_rows == 0) new_blocks = std::max(new_blocks, 1U);  // begin() says why it cannot be
   const std::uint64_t room_rows = open_rows + std::uint64_t{new_blocks} * block_tokens;
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, room_rows));
 }
@@ -87,7 +86,7 @@ PageStream& SequenceCache::attend(std::uint32_t layer) {
 
 void SequenceCache::commit(std::span<const TokenId> tokens) {
   HEADRACE_CHECK(tokens.size() == step_rows_, "commit() of other rows than begin()");
-  abort();
+  end_step();
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   for (std::uint32_t block = 0; block < table_.blocks(); ++block) {
     if (!table_.block(block).sealed && table_.first_position(block + 1) <= position()) seal(block);
@@ -98,6 +97,18 @@ void SequenceCache::commit(std::span<const TokenId> tokens) {
 }
 
 void SequenceCache::abort() {
+  end_step();
+  // Blocks that the step had added are empty again, and others may need their slots.
+  while (table_.blocks() > 0 && table_.first_position(table_.blocks() - 1) >= position()) {
+    const std::uint32_t block = table_.blocks() - 1;
+    for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+      store_.pool().release(*table_.page(layer, block).slot);
+    }
+    table_.drop_last_block();
+  }
+}
+
+void SequenceCache::end_step() {
   stream_.finish();
   fills_.reset();
   step_rows_ = 0;

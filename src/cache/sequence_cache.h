@@ -60,8 +60,8 @@ class SequenceCache final : public SequenceKv {
   SequenceCache& operator=(const SequenceCache&) = delete;
 
   std::span<const TokenId> tokens() const { return tokens_; }
-  /// Most rows, up to `wanted`, that the next step can take with the slots that there are. At
-  /// least 1.
+  /// Most rows, up to `wanted`, that the next step can take with the slots that other sequences
+  /// leave. At least 1.
   std::uint32_t rows_possible(std::uint32_t wanted) const;
 
   /// Makes place for `rows` more tokens and starts to load what the step will read. Errors: those
@@ -69,7 +69,8 @@ class SequenceCache final : public SequenceKv {
   Result<void> begin(std::uint32_t rows);
   /// The rows of begin() are these tokens: seals the blocks that are full now.
   void commit(std::span<const TokenId> tokens);
-  /// Ends a step whose forward pass failed; begin() can be called again.
+  /// Ends a step whose forward pass failed, and gives the slots back that it had added; begin() can
+  /// be called again.
   void abort();
   /// The page that made the last step fail with page_lost.
   std::optional<PagePlace> lost() const { return stream_.lost(); }
@@ -86,6 +87,7 @@ class SequenceCache final : public SequenceKv {
   SequenceCache(PageStore& store, std::uint64_t id);
 
   std::uint32_t position() const { return static_cast<std::uint32_t>(tokens_.size()); }
+  void end_step();
   void seal(std::uint32_t block);
 
   PageStore& store_;

@@ -5,7 +5,7 @@
 
 #include "cli/command_context.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): a library's
 class App;
 }
 

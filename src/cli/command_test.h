@@ -30,6 +30,7 @@ class CommandTest : public testing::Test {
   int run(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "headrace");
     std::vector<const char*> argv;
+    argv.reserve(arguments.size());
     for (const std::string& argument : arguments) argv.push_back(argument.c_str());
     CommandContext context = {
         .open_engine = [&](const EngineOptions& options) -> Result<std::unique_ptr<Engine>> {

@@ -8,7 +8,7 @@
 #include "headrace/options.h"
 #include "headrace/result.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): a library's
 class App;
 }
 

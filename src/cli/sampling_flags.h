@@ -5,7 +5,7 @@
 
 #include "headrace/options.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): a library's
 class App;
 }
 

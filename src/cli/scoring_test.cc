@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -10,9 +11,10 @@ namespace headrace {
 namespace {
 
 // Logits whose probabilities are 1/2, 1/4, 1/4, up to a constant that must not matter.
-const std::vector<float> half = {std::log(2.0F) + 5, 5, 5};
+constexpr float log_2 = 0.693147181F;
+constexpr std::array half = {log_2 + 5, 5.0F, 5.0F};
 // 1/4, 1/2, 1/4
-const std::vector<float> other = {-3, std::log(2.0F) - 3, -3};
+constexpr std::array other = {-3.0F, log_2 - 3, -3.0F};
 
 TEST(Scoring, LogProbabilitiesAreThoseOfASoftmax) {
   EXPECT_NEAR(log_probability(half, 0), std::log(0.5), 1e-6);

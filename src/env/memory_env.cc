@@ -33,7 +33,7 @@ Result<std::unique_ptr<File>> MemoryEnv::open_file(const std::string& path, Open
 
 Result<std::unique_ptr<MappedFile>> MemoryEnv::map_file(const std::string& path) {
   HEADRACE_TRY_ASSIGN(std::string contents, disk_.read_all(path));
-  if (contents.empty()) return Error{ErrorCode::io, "'" + path + "' is empty"};
+  if (contents.empty()) return Error{ErrorCode::corrupt, "'" + path + "' is empty"};
   return std::unique_ptr<MappedFile>(std::make_unique<MemoryMapping>(std::move(contents)));
 }
 

@@ -150,7 +150,7 @@ Result<std::unique_ptr<MappedFile>> map_posix_file(const std::string& path) {
   struct stat facts{};
   if (::fstat(descriptor.number(), &facts) != 0) return posix_error("stat", path, errno);
   if (!S_ISREG(facts.st_mode)) return Error{ErrorCode::io, "'" + path + "' is not a regular file"};
-  if (facts.st_size == 0) return Error{ErrorCode::io, "'" + path + "' is empty"};
+  if (facts.st_size == 0) return Error{ErrorCode::corrupt, "'" + path + "' is empty"};
   const auto size = static_cast<std::size_t>(facts.st_size);
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor.number(), 0);
   if (memory == MAP_FAILED) return posix_error("map", path, errno);

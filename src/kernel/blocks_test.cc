@@ -12,13 +12,20 @@ namespace {
 
 ggml_type ggml_type_of(WeightFormat format) {
   switch (format) {
-    case WeightFormat::q4_0: return GGML_TYPE_Q4_0;
-    case WeightFormat::q4_1: return GGML_TYPE_Q4_1;
-    case WeightFormat::q5_0: return GGML_TYPE_Q5_0;
-    case WeightFormat::q5_1: return GGML_TYPE_Q5_1;
-    case WeightFormat::q8_0: return GGML_TYPE_Q8_0;
-    case WeightFormat::iq4_nl: return GGML_TYPE_IQ4_NL;
-    case WeightFormat::other: break;
+    case WeightFormat::q4_0:
+      return GGML_TYPE_Q4_0;
+    case WeightFormat::q4_1:
+      return GGML_TYPE_Q4_1;
+    case WeightFormat::q5_0:
+      return GGML_TYPE_Q5_0;
+    case WeightFormat::q5_1:
+      return GGML_TYPE_Q5_1;
+    case WeightFormat::q8_0:
+      return GGML_TYPE_Q8_0;
+    case WeightFormat::iq4_nl:
+      return GGML_TYPE_IQ4_NL;
+    case WeightFormat::other:
+      break;
   }
   return GGML_TYPE_COUNT;
 }

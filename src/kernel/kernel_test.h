@@ -35,7 +35,7 @@ class KernelTest : public testing::TestWithParam<const KernelTable*> {
   const KernelTable& table = *GetParam();
 };
 
-#define HEADRACE_TEST_EVERY_TABLE(fixture)                                         \
+#define HEADRACE_TEST_EVERY_TABLE(fixture)                                        \
   INSTANTIATE_TEST_SUITE_P(EveryTable, fixture, testing::ValuesIn(tables_here()), \
                            headrace::kernel::table_name)
 
@@ -96,8 +96,8 @@ struct RandomMatrix {
     for (std::size_t block = 0; block < bytes.size(); block += facts.block_bytes) {
       for (std::uint32_t half = 0; half < facts.halves; ++half) {
         // Exponents 2^-7 to 2^0, either sign.
-        const auto value = static_cast<std::uint16_t>((random.bits() & 0x83FFU) |
-                                                      (8U + random.below(8)) << 10U);
+        const auto value =
+            static_cast<std::uint16_t>((random.bits() & 0x83FFU) | (8U + random.below(8)) << 10U);
         std::memcpy(bytes.data() + block + std::size_t{half} * 2, &value, 2);
       }
     }
@@ -152,8 +152,8 @@ class TestPanel {
 
 /// out[row][output] by the many-row kernels; `out` holds what is added to if `accumulate`.
 inline void multiply_rows(const KernelTable& table, const WeightRows& weights,
-                          std::uint32_t outputs, const QuantizedRows& rows,
-                          std::uint32_t row_count, bool accumulate, std::span<float> out) {
+                          std::uint32_t outputs, const QuantizedRows& rows, std::uint32_t row_count,
+                          bool accumulate, std::span<float> out) {
   TestPanel panel(weights.width);
   for (std::uint32_t first = 0; first < outputs; first += panel_columns) {
     const std::uint32_t columns = std::min(panel_columns, outputs - first);
@@ -164,9 +164,8 @@ inline void multiply_rows(const KernelTable& table, const WeightRows& weights,
 }
 
 /// out[output] by the one-row kernel.
-inline void multiply_row(const KernelTable& table, const WeightRows& weights,
-                         std::uint32_t outputs, const QuantizedRows& row, bool accumulate,
-                         std::span<float> out) {
+inline void multiply_row(const KernelTable& table, const WeightRows& weights, std::uint32_t outputs,
+                         const QuantizedRows& row, bool accumulate, std::span<float> out) {
   TestPanel scratch(weights.width);
   table.integer_row_product(weights, 0, outputs, row, scratch.get(), out.data(), accumulate);
 }

@@ -27,9 +27,9 @@ class RowInvariance : public KernelTest {
     for (std::uint32_t count = 1; count <= rows_max; count += step) {
       const std::uint32_t first = random.below(rows_max - count + 1);
       const std::size_t from = std::size_t{first} * outputs;
-      std::vector<float> together(before.begin() + static_cast<std::ptrdiff_t>(from),
-                                  before.begin() + static_cast<std::ptrdiff_t>(
-                                                       from + std::size_t{count} * outputs));
+      std::vector<float> together(
+          before.begin() + static_cast<std::ptrdiff_t>(from),
+          before.begin() + static_cast<std::ptrdiff_t>(from + std::size_t{count} * outputs));
       multiply_rows(table, matrix.rows, outputs, batch.rows().from_row(first), count, accumulate,
                     together);
       ASSERT_NO_FATAL_FAILURE(

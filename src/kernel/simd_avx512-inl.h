@@ -29,7 +29,7 @@ HEADRACE_INLINE F zero_where_below(F x, float bound, F value) {
 HEADRACE_INLINE F scale_by_power(F value, F whole) { return {_mm512_scalef_ps(value.v, whole.v)}; }
 /// Lanes from `count` on become `fill`.
 HEADRACE_INLINE F keep_first(F x, std::uint32_t count, float fill) {
-  const __mmask16 mask = count >= 16 ? 0xFFFF : static_cast<__mmask16>((1U << count) - 1);
+  const auto mask = static_cast<__mmask16>(count >= 16 ? 0xFFFFU : (1U << count) - 1U);
   return {_mm512_mask_mov_ps(_mm512_set1_ps(fill), mask, x.v)};
 }
 

@@ -194,12 +194,13 @@ void ForwardPass::run_keys_and_values(const Segment& segment, std::uint32_t laye
   write_kv(segment, layer);
 }
 
-Result<void> ForwardPass::run_attention(const Segment& segment, std::uint32_t layer, RowRange rows) {
+Result<void> ForwardPass::run_attention(const Segment& segment, std::uint32_t layer,
+                                        RowRange rows) {
   const ModelShape& shape = model_->shape;
   const std::size_t at = std::size_t{rows.first} * shape.query_width();
-  HEADRACE_TRY(attention_.run(
-      {query_ + at, attended_ + at, rows.count, segment.first_position + rows.first},
-      segment.kv->shape(), segment.kv->attend(layer)));
+  HEADRACE_TRY(
+      attention_.run({query_ + at, attended_ + at, rows.count, segment.first_position + rows.first},
+                     segment.kv->shape(), segment.kv->attend(layer)));
   float* hidden = hidden_ + std::size_t{rows.first} * shape.embedding;
   multiply({{&model_->layers[layer].attention_output, {hidden, shape.embedding, true}}},
            input_rows(attended_ + at, shape.query_width(), rows.count));

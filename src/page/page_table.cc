@@ -10,4 +10,10 @@ void PageTable::add_block() {
   pages_.resize(pages_.size() + layers_);
 }
 
+void PageTable::drop_last_block() {
+  HEADRACE_CHECK(blocks() > 0 && !blocks_.back().sealed, "a sealed block is for ever");
+  blocks_.pop_back();
+  pages_.resize(pages_.size() - layers_);
+}
+
 }  // namespace headrace

@@ -46,6 +46,8 @@ class PageTable {
 
   /// Appends an open block without slots. There must be room.
   void add_block();
+  /// Takes an open block away again. Its slots must have been given back.
+  void drop_last_block();
 
   BlockEntry& block(std::uint32_t block) { return blocks_[block]; }
   const BlockEntry& block(std::uint32_t block) const { return blocks_[block]; }

@@ -67,6 +67,19 @@ TEST(PageTable, GrowthNeverMovesEntries) {
   }
 }
 
+TEST(PageTable, ABlockThatIsTakenAwayComesBackEmpty) {
+  PageTable table(2, 16, 3);
+  table.add_block();
+  table.add_block();
+  table.page(1, 0).slot = SlotIndex{4};
+  table.page(1, 1).slot = SlotIndex{5};
+  table.drop_last_block();
+  EXPECT_EQ(table.blocks(), 1U);
+  EXPECT_EQ(table.page(1, 0).slot, SlotIndex{4});
+  table.add_block();
+  EXPECT_FALSE(table.page(1, 1).slot.has_value());
+}
+
 TEST(PageTable, TheBytesThatItAnnouncesAreThoseThatItHolds) {
   const std::uint32_t layers = 30;
   const std::uint32_t blocks = 33;
@@ -86,6 +99,13 @@ TEST(PageTableDeathTest, GrowingBeyondTheContextEndsTheProcess) {
   table.add_block();
   table.add_block();
   EXPECT_DEATH(table.add_block(), "a sequence grows beyond its context");
+}
+
+TEST(PageTableDeathTest, TakingASealedBlockAwayEndsTheProcess) {
+  PageTable table(1, 16, 2);
+  table.add_block();
+  table.block(0).sealed = true;
+  EXPECT_DEATH(table.drop_last_block(), "a sealed block is for ever");
 }
 
 }  // namespace

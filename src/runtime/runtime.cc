@@ -70,10 +70,8 @@ std::uint32_t Runtime::rows_possible(const SequenceCache& sequence, std::size_t 
 
 Result<void> Runtime::step(SequenceCache& sequence, std::span<const TokenId> tokens,
                            std::uint32_t first_logits_row, const RowLogits& on_logits) {
-  // Every repetition rebuilds a page. More of them than pages means that the place where they are
-  // kept cannot keep them.
-  const std::uint32_t pages = sequence.table().blocks() * sequence.table().layers();
-  for (std::uint32_t attempt = 0; attempt <= 2 * pages; ++attempt) {
+  std::uint32_t rebuilds_left = 2 * sequence.table().blocks() * sequence.table().layers();
+  while (true) {
     HEADRACE_TRY(sequence.begin(static_cast<std::uint32_t>(tokens.size())));
     const Segment segment{&sequence, tokens, static_cast<std::uint32_t>(sequence.tokens().size()),
                           first_logits_row, 0};
@@ -84,14 +82,19 @@ Result<void> Runtime::step(SequenceCache& sequence, std::span<const TokenId> tok
     }
     sequence.abort();
     if (outcome.error().code != ErrorCode::page_lost) return outcome;
-    HEADRACE_TRY(replay(sequence, *sequence.lost()));
+    HEADRACE_TRY(replay(sequence, *sequence.lost(), rebuilds_left));
   }
-  return Error{
-      ErrorCode::io,
-      "KV pages are damaged as fast as they are rebuilt; give another place with --kv-disk"};
 }
 
-Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost) {
+Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
+                             std::uint32_t& rebuilds_left) {
+  // Many more of them in one step than there are pages: the place cannot keep them.
+  if (rebuilds_left == 0) {
+    return Error{
+        ErrorCode::io,
+        "KV pages are damaged as fast as they are rebuilt; give another place with --kv-disk"};
+  }
+  --rebuilds_left;
   // A replay reads the blocks before its own. If one of those is lost too it is rebuilt first, so
   // blocks only get earlier.
   while (true) {
@@ -106,7 +109,7 @@ Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost) {
       if (outcome.error().code != ErrorCode::page_lost) return outcome;
       earlier = replay.lost_earlier();
     }
-    HEADRACE_TRY(this->replay(sequence, *earlier));
+    HEADRACE_TRY(this->replay(sequence, *earlier, rebuilds_left));
   }
 }
 

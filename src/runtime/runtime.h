@@ -51,7 +51,8 @@ class Runtime final : public Engine {
  private:
   explicit Runtime(Env& env) : env_(env) {}
   Result<void> load(const EngineOptions& options);
-  Result<void> replay(SequenceCache& sequence, const PagePlace& lost);
+  /// Rebuilds a lost page, and before it those that it needs: at most `rebuilds_left` together.
+  Result<void> replay(SequenceCache& sequence, const PagePlace& lost, std::uint32_t& rebuilds_left);
 
   Env& env_;
   std::unique_ptr<Parallel> parallel_;

@@ -97,7 +97,9 @@ Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt,
     }
     sampler->accept(token);
     generation.tokens.push_back(token);
-    const std::string piece = stream.push(runtime_.token_bytes(token));
+    // An end token that is ignored is part of the sequence, but no text.
+    const std::string piece =
+        runtime_.is_end_of_generation(token) ? "" : stream.push(runtime_.token_bytes(token));
     generation.text += piece;
     if (options.on_text && !piece.empty() && !options.on_text(piece)) {
       generation.finish_reason = "cancelled";

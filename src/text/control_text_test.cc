@@ -8,7 +8,7 @@
 namespace headrace {
 namespace {
 
-const ControlText control({"<end>", "<end>s", "</s>", ""});
+ControlText control() { return ControlText({"<end>", "<end>s", "</s>", ""}); }
 
 std::string show(const std::vector<ControlText::Part>& parts) {
   std::string shown;
@@ -19,13 +19,13 @@ std::string show(const std::vector<ControlText::Part>& parts) {
 
 std::string hide_and_split(std::string_view content) {
   std::vector<std::string> hidden;
-  const std::string marked = control.hide(content, hidden);
+  const std::string marked = control().hide(content, hidden);
   return show(ControlText::split("[" + marked + "]", hidden));
 }
 
 TEST(ControlText, OrdinaryTextIsLeftAlone) {
   std::vector<std::string> hidden;
-  EXPECT_EQ(control.hide("a < b, <en d>", hidden), "a < b, <en d>");
+  EXPECT_EQ(control().hide("a < b, <en d>", hidden), "a < b, <en d>");
   EXPECT_TRUE(hidden.empty());
 }
 
@@ -56,8 +56,8 @@ TEST(ControlText, AMarkOfTheTemplateItselfIsLeftAlone) {
 
 TEST(ControlText, ATemplateMayRepeatAndReorderContents) {
   std::vector<std::string> hidden;
-  const std::string a = control.hide("1<end>", hidden);
-  const std::string b = control.hide("2</s>", hidden);
+  const std::string a = control().hide("1<end>", hidden);
+  const std::string b = control().hide("2</s>", hidden);
   EXPECT_EQ(show(ControlText::split(b + a + a, hidden)), "2{</s>}1{<end>}1{<end>}");
 }
 

@@ -102,6 +102,7 @@ Result<std::vector<TokenId>> Vocabulary::tokenize(std::string_view text,
   // Most texts have less than a token per two bytes; the second try is for the others.
   std::vector<TokenId> tokens(text.size() / 2 + 16);
   const auto tokenize_into = [&] {
+    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): its length goes with it
     return llama_tokenize(state_->vocab, text.data(), text_bytes, tokens.data(),
                           static_cast<std::int32_t>(tokens.size()), options.add_special,
                           options.parse_special);

@@ -274,12 +274,12 @@ class CommandWithSmolLm2 : public Command {
 };
 
 TEST_F(CommandWithSmolLm2, GivesTheSameTokensWithAnEighthOfTheKvInMemory) {
-  const Arguments run = run_text(9000) + Arguments{"-n", "24", "--context", "2304", "--json"};
+  const Arguments run = run_text(12000) + Arguments{"-n", "24", "--context", "3072", "--json"};
   const Json everything = parse_json(run_command(run));
   ASSERT_TRUE(everything.contains("kv_bytes_needed"));
   const std::uint64_t needed = everything["kv_bytes_needed"].get<std::uint64_t>();
   ASSERT_GT(needed, 30 * mebibyte);
-  const std::uint64_t eighth = std::uint64_t{2304} * 23040 / 8;
+  const std::uint64_t eighth = std::uint64_t{3072} * 23040 / 8;
   const Json little = parse_json(run_command(
       run + Arguments{"--kv-memory", std::to_string(eighth), "--kv-disk", kv_directory_}));
   EXPECT_EQ(little["tokens"], everything["tokens"]);

@@ -1,0 +1,206 @@
+#include "cache/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <random>
+#include <string>
+
+#include "cache/cache_test_run.h"
+#include "env/memory_env.h"
+
+namespace headrace {
+namespace {
+
+/// SmolLM2 135M with 8192 tokens: 32 blocks of 30 pages of 192 KiB.
+PageStoreOptions smol_lm2() {
+  PageStoreOptions options;
+  options.shape = {.tokens = 256, .kv_heads = 3, .head_dim = 64, .type = KvType::f16};
+  options.layers = 30;
+  options.context = 8192;
+  options.disk_directory = "/tmp/kv";
+  return options;
+}
+
+/// What the parts of a plan take together.
+std::uint64_t planned_bytes(const MemoryPlan& plan) {
+  return plan.pool_bytes + plan.bookkeeping_bytes + plan.io_bytes;
+}
+
+/// The size that a refusal asks for.
+std::uint64_t named_size(const std::string& message) {
+  const std::size_t end = message.find("; raise --kv-memory to that");
+  EXPECT_NE(end, std::string::npos) << message;
+  const std::size_t begin = message.rfind(' ', end) + 1;
+  const auto bytes = parse_byte_count(message.substr(begin, end - begin));
+  EXPECT_TRUE(bytes.ok()) << message;
+  return bytes.ok() ? *bytes : 0;
+}
+
+struct PlanCase {
+  const char* name;
+  std::uint64_t memory_bytes;
+  std::uint32_t slots;
+  std::uint32_t stream_slots;
+};
+
+class MemoryPlanTable : public testing::TestWithParam<PlanCase> {};
+
+TEST_P(MemoryPlanTable, DividesTheMemoryOfSmolLm2) {
+  PageStoreOptions options = smol_lm2();
+  options.memory_bytes = GetParam().memory_bytes;
+  const auto plan = plan_memory(options);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->blocks_max, 32U);
+  EXPECT_EQ(plan->slots, GetParam().slots);
+  EXPECT_EQ(plan->stream_slots, GetParam().stream_slots);
+  EXPECT_EQ(plan->pool_bytes, std::uint64_t{plan->slots} * 196'608);
+  EXPECT_LE(planned_bytes(*plan), plan->limit_bytes);
+  EXPECT_EQ(plan->io_bytes == 0, plan->stream_slots == 0);
+}
+
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+// 960 pages of 192 KiB are 180 MiB.
+INSTANTIATE_TEST_SUITE_P(Sizes, MemoryPlanTable,
+                         testing::Values(PlanCase{"Everything", 0, 960, 0},
+                                         PlanCase{"MoreThanEverything", 1'000 * mib, 960, 0},
+                                         PlanCase{"Half", 90 * mib, 476, 32},
+                                         PlanCase{"Eighth", 180 * mib / 8, 116, 14}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(MemoryPlan, EverythingFitsIntoWhatAFullContextNeedsAndNotIntoAByteLess) {
+  PageStoreOptions options = smol_lm2();
+  options.memory_bytes = full_memory_bytes(options);
+  EXPECT_EQ(plan_memory(options)->stream_slots, 0U);
+  EXPECT_EQ(planned_bytes(*plan_memory(options)), options.memory_bytes);
+  --options.memory_bytes;
+  EXPECT_GT(plan_memory(options)->stream_slots, 0U);
+  EXPECT_LT(plan_memory(options)->slots, 960U);
+}
+
+TEST(MemoryPlan, TheLeastMemoryHoldsOneBlockAndThreePagesThatStream) {
+  PageStoreOptions options = smol_lm2();
+  options.memory_bytes = least_memory_bytes(options);
+  const auto plan = plan_memory(options);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->slots, 33U);
+  EXPECT_EQ(plan->stream_slots, 3U);
+  EXPECT_EQ(planned_bytes(*plan), options.memory_bytes);
+}
+
+TEST(MemoryPlan, AByteLessThanTheLeastIsRefusedWithASizeThatWorks) {
+  PageStoreOptions options = smol_lm2();
+  const std::uint64_t least = least_memory_bytes(options);
+  options.memory_bytes = least - 1;
+  const auto plan = plan_memory(options);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ErrorCode::out_of_budget);
+  EXPECT_EQ(plan.error().message.find('\n'), std::string::npos);
+  options.memory_bytes = named_size(plan.error().message);
+  EXPECT_TRUE(plan_memory(options).ok());
+  EXPECT_LT(options.memory_bytes - least, 1024U) << "the least, rounded up to a KiB";
+}
+
+TEST(MemoryPlan, AContextOfOneBlockAsksForNoMoreThanEverything) {
+  // Streaming would need three slots on top of the only block, so that everything is less.
+  PageStoreOptions options = smol_lm2();
+  options.context = 200;
+  options.memory_bytes = full_memory_bytes(options) - 1;
+  const auto plan = plan_memory(options);
+  ASSERT_FALSE(plan.ok());
+  const std::uint64_t size = named_size(plan.error().message);
+  EXPECT_LT(size - full_memory_bytes(options), 1024U) << plan.error().message;
+}
+
+TEST(MemoryPlan, ReservesTheIndexOfAllPagesThatSequencesCanStore) {
+  const PageStoreOptions options = smol_lm2();
+  EXPECT_EQ(tier_options(options).max_pages, sequences_planned * 32 * 30);
+  EXPECT_EQ(tier_options(options).directory, options.disk_directory);
+}
+
+/// Any store, from tiny to that of a large model.
+PageStoreOptions random_options(std::mt19937_64& random) {
+  const auto between = [&random](std::uint32_t least, std::uint32_t most) {
+    return std::uniform_int_distribution<std::uint32_t>(least, most)(random);
+  };
+  PageStoreOptions options;
+  options.shape = {.tokens = 16 * between(1, 32),
+                   .kv_heads = between(1, 16),
+                   .head_dim = 16 * between(1, 16),
+                   .type = between(0, 1) == 0 ? KvType::f16 : KvType::f32};
+  options.layers = between(1, 80);
+  options.context = between(1, 40'000);
+  options.disk_directory = "/tmp/kv";
+  return options;
+}
+
+TEST(MemoryPlan, NeverExceedsTheLimitAndNamesASizeThatWorks) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937_64 random(seed);
+  int refused = 0;
+  for (int round = 0; round < 3'000; ++round) {
+    PageStoreOptions options = random_options(random);
+    const std::uint64_t full = full_memory_bytes(options);
+    // From everything down to nothing, the small sizes as likely as the large ones.
+    options.memory_bytes = 1 + (full >> (random() % 12)) - random() % 2;
+    const auto plan = plan_memory(options);
+    if (plan.ok()) {
+      ASSERT_LE(planned_bytes(*plan), plan->limit_bytes);
+      ASSERT_LE(plan->limit_bytes, options.memory_bytes);
+      ASSERT_EQ(plan->stream_slots == 0, options.memory_bytes >= full);
+      if (plan->stream_slots > 0) {
+        ASSERT_GE(plan->stream_slots, 3U);
+        ASSERT_GE(plan->slots, options.layers + plan->stream_slots) << "no room for one step";
+        ASSERT_EQ(plan->io_bytes, disk_tier_memory_bytes(tier_options(options)));
+      }
+      continue;
+    }
+    ++refused;
+    ASSERT_EQ(plan.error().code, ErrorCode::out_of_budget);
+    const std::uint64_t size = named_size(plan.error().message);
+    ASSERT_GT(size, options.memory_bytes);
+    options.memory_bytes = size;
+    ASSERT_TRUE(plan_memory(options).ok()) << plan.error().message;
+    if (size > 1024) {
+      options.memory_bytes = size - 1024;
+      ASSERT_FALSE(plan_memory(options).ok()) << "less would do: " << plan.error().message;
+    }
+  }
+  EXPECT_GT(refused, 300);
+}
+
+TEST(MemoryPlan, MoreMemoryNeverGivesFewerSlotsWhileStreaming) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    PageStoreOptions options = random_options(random);
+    std::uint32_t slots = 0;
+    const std::uint64_t full = full_memory_bytes(options);
+    for (std::uint64_t part = 1; part <= 20; ++part) {
+      options.memory_bytes = full / 20 * part;
+      const auto plan = plan_memory(options);
+      if (!plan.ok()) continue;
+      ASSERT_GE(plan->slots, slots);
+      slots = plan->slots;
+    }
+  }
+}
+
+TEST(MemoryPlan, AStoreOpensWithTheSizeThatTheRefusalNames) {
+  MemoryEnv env;
+  PageStoreOptions options = small_store();
+  options.memory_bytes = 1;
+  const auto refused = PageStore::open(env, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::out_of_budget);
+  EXPECT_FALSE(env.exists("/tmp/kv")) << "refused before anything was made";
+  options.memory_bytes = named_size(refused.error().message);
+  const auto store = open_store(env, options);
+  Reader reader(*store, 1, random_text(160, 1));
+  ASSERT_TRUE(reader.read_all(160).ok());
+}
+
+}  // namespace
+}  // namespace headrace

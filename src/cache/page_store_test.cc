@@ -1,0 +1,230 @@
+#include "cache/page_store.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cache/cache_test_run.h"
+#include "env/memory_env.h"
+
+namespace headrace {
+namespace {
+
+/// One line that tells a person what to do.
+void expect_helpful(const Error& error, ErrorCode code, const std::string& mentions) {
+  EXPECT_EQ(error.code, code) << error.message;
+  EXPECT_NE(error.message.find(mentions), std::string::npos) << error.message;
+  EXPECT_EQ(error.message.find('\n'), std::string::npos) << error.message;
+}
+
+TEST(PageStore, LeavesNothingBehind) {
+  MemoryEnv env;
+  {
+    const auto store = open_store(env, with_slots(small_store(), 8));
+    EXPECT_FALSE(store->holds_everything());
+    Auditor auditor(*store);
+    {
+      Reader reader(*store, 1, random_text(160, 1));
+      ASSERT_TRUE(reader.read_all(16).ok());
+      EXPECT_TRUE(env.exists("/tmp/kv"));
+    }
+    auditor.expect_empty();
+  }
+  EXPECT_FALSE(env.exists("/tmp/kv"));
+}
+
+TEST(PageStore, ASequenceThatEndsGivesItsPlaceOnDiskBack) {
+  MemoryEnv env;
+  PageStoreOptions options = with_slots(small_store(), 8);
+  // 30 pages, of which at least 3 are in the pool when the last block is sealed.
+  options.disk_bytes = 27 * disk_tier_slot_bytes(options.shape);
+  const auto store = open_store(env, options);
+  for (std::uint64_t id = 1; id <= 12; ++id) {
+    Reader reader(*store, id, random_text(160, id));
+    const auto outcome = reader.read_all(16);
+    ASSERT_TRUE(outcome.ok()) << "sequence " << id << ": " << outcome.error().message;
+  }
+  EXPECT_LE(store->stats().disk_bytes_peak, options.disk_bytes);
+}
+
+TEST(PageStore, AFifthSequenceIsRefusedUntilAnotherEnds) {
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 20));
+  std::vector<std::unique_ptr<SequenceCache>> sequences;
+  for (std::uint64_t id = 1; id <= sequences_planned; ++id) {
+    sequences.push_back(SequenceCache::create(*store, id).value());
+  }
+  const auto fifth = SequenceCache::create(*store, 5);
+  ASSERT_FALSE(fifth.ok());
+  expect_helpful(fifth.error(), ErrorCode::out_of_budget,
+                 "4 sequences already; end one before starting another");
+  sequences.pop_back();
+  EXPECT_TRUE(SequenceCache::create(*store, 5).ok());
+}
+
+TEST(PageStore, SequencesTakeTurnsInOnePool) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937_64 random(seed);
+  for (std::uint32_t sequences = 2; sequences <= sequences_planned; ++sequences) {
+    for (const std::uint32_t spare_slots : {0U, 1U, 4U, 9U}) {
+      SCOPED_TRACE(std::to_string(sequences) + " sequences, spare " + std::to_string(spare_slots));
+      MemoryEnv env;
+      // Each may have an open block.
+      const std::uint32_t slots = sequences * small_store().layers + 3 + spare_slots;
+      const auto store = open_store(env, with_slots(small_store(), slots));
+      Auditor auditor(*store);
+      std::vector<std::unique_ptr<Reader>> readers;
+      std::vector<SequenceCache*> caches;
+      for (std::uint64_t id = 1; id <= sequences; ++id) {
+        readers.push_back(std::make_unique<Reader>(*store, id, random_text(100, random())));
+        caches.push_back(&readers.back()->sequence());
+      }
+      while (!readers.empty()) {
+        const std::size_t turn = random() % readers.size();
+        const auto outcome = readers[turn]->read(1 + random() % 40);
+        ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+        auditor.expect_in_order(caches);
+        if (!readers[turn]->done()) continue;
+        readers.erase(readers.begin() + static_cast<std::ptrdiff_t>(turn));
+        caches.erase(caches.begin() + static_cast<std::ptrdiff_t>(turn));
+      }
+      auditor.expect_empty();
+    }
+  }
+}
+
+TEST(PageStore, SequencesWithTheSameTokensShareWhatIsStored) {
+  MemoryEnv env;
+  PageStoreOptions options = with_slots(small_store(), 12);
+  // Room for the pages of little more than one of the three.
+  options.disk_bytes = 30 * disk_tier_slot_bytes(options.shape);
+  const auto store = open_store(env, options);
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    readers.push_back(std::make_unique<Reader>(*store, id, random_text(112, 5)));
+  }
+  for (int turn = 0; turn < 7; ++turn) {
+    for (const auto& reader : readers) {
+      const auto outcome = reader->read(16);
+      ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+    }
+  }
+  // One ends, and the others still have their pages.
+  readers.pop_back();
+  readers.erase(readers.begin());
+  const std::uint64_t replays = store->stats().pages_filled_by_replay;
+  Reader longer(*store, 4, random_text(120, 5));
+  EXPECT_TRUE(longer.read_all(16).ok());
+  EXPECT_EQ(store->stats().pages_filled_by_replay, replays) << "a shared page went too early";
+}
+
+TEST(PageStore, AStepThatOthersLeaveNoRoomForIsRefusedAndTheyGoOn) {
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 6));
+  Auditor auditor(*store);
+  Reader first(*store, 1, random_text(160, 1));
+  Reader second(*store, 2, random_text(160, 2));
+  ASSERT_TRUE(first.read(5).ok());
+  const auto outcome = second.read(5);
+  ASSERT_FALSE(outcome.ok());
+  expect_helpful(outcome.error(), ErrorCode::out_of_budget, "raise --kv-memory or run fewer");
+  auditor.expect_in_order({&first.sequence(), &second.sequence()});
+  ASSERT_TRUE(first.read(11).ok());
+  EXPECT_TRUE(second.read(5).ok()) << "the block is sealed and can leave the pool";
+  auditor.expect_in_order({&first.sequence(), &second.sequence()});
+}
+
+TEST(PageStore, RowsPossibleCountsWhatOtherSequencesHold) {
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 12));
+  Reader first(*store, 1, random_text(160, 1));
+  Reader second(*store, 2, random_text(160, 2));
+  EXPECT_EQ(second.sequence().rows_possible(1'000), 48U);
+  ASSERT_TRUE(first.read(5).ok());
+  EXPECT_EQ(second.sequence().rows_possible(1'000), 32U);
+  EXPECT_EQ(first.sequence().rows_possible(1'000), 11U + 32U);
+  EXPECT_TRUE(second.read(1'000).ok());
+}
+
+TEST(PageStore, ADiskThatIsFullEndsTheStepInOneLineAndNotTheSequence) {
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 8));
+  Auditor auditor(*store);
+  Reader reader(*store, 1, random_text(160, 1));
+  env.set_capacity(7 * disk_tier_slot_bytes(store->options().shape));
+  Result<void> outcome;
+  while (outcome.ok() && !reader.done()) {
+    outcome = reader.read(16);
+    auditor.expect_in_order({&reader.sequence()});
+  }
+  ASSERT_FALSE(outcome.ok());
+  expect_helpful(outcome.error(), ErrorCode::out_of_budget, "--kv-disk");
+  EXPECT_GE(reader.position(), 32U);
+  env.set_capacity(1U << 30);
+  const auto later = reader.read_all(16);
+  EXPECT_TRUE(later.ok()) << later.error().message;
+}
+
+TEST(PageStore, ALimitOfTheDiskIsKeptAndNamed) {
+  MemoryEnv env;
+  PageStoreOptions options = with_slots(small_store(), 8);
+  options.disk_bytes = 5 * disk_tier_slot_bytes(options.shape);
+  const auto store = open_store(env, options);
+  Reader reader(*store, 1, random_text(160, 1));
+  const auto outcome = reader.read_all(16);
+  ASSERT_FALSE(outcome.ok());
+  expect_helpful(outcome.error(), ErrorCode::out_of_budget, "all 5 pages");
+  EXPECT_LE(store->stats().disk_bytes_peak, options.disk_bytes);
+}
+
+TEST(PageStore, ADirectoryThatIsInUseIsRefused) {
+  MemoryEnv env;
+  const PageStoreOptions options = with_slots(small_store(), 8);
+  const auto first = open_store(env, options);
+  const auto second = PageStore::open(env, options);
+  ASSERT_FALSE(second.ok());
+  expect_helpful(second.error(), ErrorCode::io, "/tmp/kv");
+}
+
+TEST(PageStore, CountsWhatItDid) {
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 6));
+  Reader reader(*store, 1, random_text(64, 1));
+  ASSERT_TRUE(reader.read_all(16).ok());
+  const KvStats stats = store->stats();
+  EXPECT_EQ(stats.pages_sealed, 12U);
+  // One block fits beside the streaming slots, so each new one pushes the one before out.
+  EXPECT_EQ(stats.pages_written, 9U);
+  EXPECT_EQ(stats.pages_filled_from_disk, 3U * (1 + 2 + 3));
+  EXPECT_EQ(stats.disk_bytes_peak, 9 * disk_tier_slot_bytes(store->options().shape));
+  EXPECT_EQ(stats.kv_bytes_needed, std::uint64_t{64} * 3 * 64);
+}
+
+TEST(PageStore, ThePeakGrowsWithTheSlotsThatAreUsedUpToTheLimit) {
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 12));
+  const std::uint64_t at_first = store->stats().kv_bytes_peak;
+  EXPECT_EQ(at_first, store->budget().used_bytes() - std::uint64_t{12} * 4096)
+      << "bookkeeping and buffers, but no page yet";
+  Reader reader(*store, 1, random_text(160, 1));
+  ASSERT_TRUE(reader.read(1).ok());
+  EXPECT_EQ(store->stats().kv_bytes_peak, at_first + std::uint64_t{3} * 4096);
+  ASSERT_TRUE(reader.read_all(16).ok());
+  EXPECT_EQ(store->stats().kv_bytes_peak, store->budget().used_bytes());
+  EXPECT_LE(store->stats().kv_bytes_peak, store->stats().kv_bytes_limit);
+}
+
+TEST(PageStoreDeathTest, ASequenceThatOutlivesItsStoreEndsTheProcess) {
+  MemoryEnv env;
+  auto store = open_store(env, small_store());
+  Reader reader(*store, 1, random_text(160, 1));
+  ASSERT_TRUE(reader.read(16).ok());
+  EXPECT_DEATH(store.reset(), "a sequence outlives its cache");
+}
+
+}  // namespace
+}  // namespace headrace

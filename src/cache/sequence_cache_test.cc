@@ -1,0 +1,223 @@
+#include "cache/sequence_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cache/cache_test_run.h"
+#include "env/memory_env.h"
+
+namespace headrace {
+namespace {
+
+/// Reads `text` in random steps and audits after each.
+void expect_right_outputs(PageStore& store, const std::vector<TokenId>& text,
+                          std::mt19937_64& random) {
+  Auditor auditor(store);
+  {
+    Reader reader(store, 1, text);
+    const std::size_t rows_most = 1 + random() % 64;
+    while (!reader.done()) {
+      const auto outcome = reader.read(1 + random() % rows_most);
+      ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+      auditor.expect_in_order({&reader.sequence()});
+    }
+  }
+  auditor.expect_empty();
+}
+
+TEST(SequenceCache, YieldsTheSameBytesWhateverThePoolHolds) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937_64 random(seed);
+  const std::uint32_t least_slots = small_store().layers + 3;
+  for (std::uint32_t slots = least_slots; slots < 30; ++slots) {
+    SCOPED_TRACE(std::to_string(slots) + " slots");
+    MemoryEnv env;
+    const auto store = open_store(env, with_slots(small_store(), slots));
+    ASSERT_EQ(store->pool().slots(), slots);
+    expect_right_outputs(*store, random_text(160, random()), random);
+    EXPECT_GT(store->stats().pages_written, 0U);
+    EXPECT_GT(store->stats().pages_filled_from_disk, 0U);
+    EXPECT_EQ(store->stats().pages_damaged, 0U);
+  }
+}
+
+TEST(SequenceCache, YieldsTheSameBytesWithEveryGeometry) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937_64 random(seed);
+  const auto between = [&random](std::uint32_t least, std::uint32_t most) {
+    return std::uniform_int_distribution<std::uint32_t>(least, most)(random);
+  };
+  for (int round = 0; round < 25; ++round) {
+    PageStoreOptions options = small_store();
+    options.shape = {.tokens = 16 * between(1, 3),
+                     .kv_heads = between(1, 3),
+                     .head_dim = 16 * between(1, 2),
+                     .type = between(0, 1) == 0 ? KvType::f16 : KvType::f32};
+    options.layers = between(1, 5);
+    options.context = 4'000;
+    options = with_slots(options, options.layers + between(3, 12));
+    MemoryEnv env;
+    const auto store = open_store(env, options);
+    expect_right_outputs(*store, random_text(between(1, 200), random()), random);
+  }
+}
+
+TEST(SequenceCache, TouchesNoDiskWhenEverythingFits) {
+  MemoryEnv env;
+  const auto store = open_store(env, small_store());
+  EXPECT_TRUE(store->holds_everything());
+  Reader reader(*store, 1, random_text(160, 1));
+  ASSERT_TRUE(reader.read_all(48).ok());
+  EXPECT_EQ(store->pool().slots(), 300U);
+  EXPECT_FALSE(env.exists("/tmp/kv"));
+  EXPECT_EQ(store->stats().pages_sealed, 30U);
+  EXPECT_EQ(store->stats().pages_written, 0U);
+  EXPECT_EQ(store->stats().kv_bytes_needed, std::uint64_t{160} * 3 * 64);
+}
+
+TEST(SequenceCache, SealsABlockWithItsLastToken) {
+  MemoryEnv env;
+  const auto store = open_store(env, small_store());
+  Reader reader(*store, 1, random_text(160, 1));
+  ASSERT_TRUE(reader.read(15).ok());
+  EXPECT_FALSE(reader.sequence().table().block(0).sealed);
+  EXPECT_EQ(store->stats().pages_sealed, 0U);
+  ASSERT_TRUE(reader.read(1).ok());
+  EXPECT_TRUE(reader.sequence().table().block(0).sealed);
+  EXPECT_EQ(store->stats().pages_sealed, 3U);
+}
+
+TEST(SequenceCache, ABlockIsNamedByEverythingThatItsBytesDependOn) {
+  const auto key_of_second_block = [](const PageStoreOptions& options,
+                                      const std::vector<TokenId>& text) {
+    MemoryEnv env;
+    const auto store = open_store(env, options);
+    Reader reader(*store, 1, text);
+    EXPECT_TRUE(reader.read_all(160).ok());
+    return reader.sequence().table().block(options.shape.tokens == 16 ? 1 : 0).key;
+  };
+  const std::vector<TokenId> text = random_text(32, 1);
+  const PageStoreOptions options = small_store();
+  const Digest128 key = key_of_second_block(options, text);
+  EXPECT_EQ(key_of_second_block(options, text), key);
+
+  std::vector<TokenId> other_text = text;
+  other_text[0] += 1;
+  EXPECT_NE(key_of_second_block(options, other_text), key) << "a token of the block before";
+  other_text = text;
+  other_text[31] += 1;
+  EXPECT_NE(key_of_second_block(options, other_text), key) << "a token of the block";
+
+  PageStoreOptions other = options;
+  other.model.low += 1;
+  EXPECT_NE(key_of_second_block(other, text), key) << "the model";
+  other = options;
+  other.shape.type = KvType::f32;
+  EXPECT_NE(key_of_second_block(other, text), key) << "the type";
+  other = options;
+  other.shape.head_dim = 32;
+  EXPECT_NE(key_of_second_block(other, text), key) << "the head";
+  other = options;
+  other.shape.kv_heads = 2;
+  EXPECT_NE(key_of_second_block(other, text), key) << "the number of heads";
+  other = options;
+  other.shape.tokens = 32;
+  EXPECT_NE(key_of_second_block(other, text), key) << "the size of a block";
+}
+
+TEST(SequenceCache, AnAbortedStepLeavesNothingBehind) {
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 20));
+  Auditor auditor(*store);
+  Reader reader(*store, 1, random_text(160, 1));
+  ASSERT_TRUE(reader.read(40).ok());
+  const std::uint32_t free_slots = store->pool().free_slots();
+  for (const std::uint32_t rows : {1U, 8U, 9U, 24U, 40U}) {
+    ASSERT_TRUE(reader.sequence().begin(rows).ok());
+    reader.sequence().abort();
+    EXPECT_GE(store->pool().free_slots(), free_slots) << "a step of " << rows << " rows";
+    auditor.expect_in_order({&reader.sequence()});
+  }
+  EXPECT_EQ(reader.position(), 40U);
+  const auto outcome = reader.read_all(7);
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+}
+
+TEST(SequenceCache, AStepAbortedInTheMiddleOfTheLayersCanBeRunAgain) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937_64 random(seed);
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 8));
+  Auditor auditor(*store);
+  Reader reader(*store, 1, random_text(160, random()));
+  while (!reader.done()) {
+    // Other tokens, part of the layers: what they wrote must not matter.
+    const auto position = static_cast<std::uint32_t>(reader.position());
+    const std::uint32_t rows = reader.sequence().rows_possible(
+        std::min<std::uint32_t>(1 + static_cast<std::uint32_t>(random() % 20), 160 - position));
+    ASSERT_TRUE(reader.sequence().begin(rows).ok());
+    const auto layers = static_cast<std::uint32_t>(random() % 4);
+    ASSERT_TRUE(reader.model().run(reader.sequence(), random_text(rows, 7), position, layers).ok());
+    reader.sequence().abort();
+    auditor.expect_in_order({&reader.sequence()});
+    ASSERT_TRUE(reader.read(1 + random() % 20).ok());
+    auditor.expect_in_order({&reader.sequence()});
+  }
+}
+
+TEST(SequenceCache, AStepMayEndWithoutHavingReadAllItsPages) {
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 8));
+  Auditor auditor(*store);
+  Reader reader(*store, 1, random_text(160, 1));
+  while (reader.position() < 144) ASSERT_TRUE(reader.read(16).ok());
+  for (int batches = 0; batches < 6; ++batches) {
+    ASSERT_TRUE(reader.sequence().begin(1).ok());
+    PageStream& stream = reader.sequence().attend(0);
+    for (int i = 0; i < batches; ++i) ASSERT_TRUE(stream.next().ok());
+    reader.sequence().abort();
+    auditor.expect_in_order({&reader.sequence()});
+  }
+  EXPECT_TRUE(reader.read_all(16).ok());
+}
+
+TEST(SequenceCache, OffersAtLeastOneRowAndNoMoreThanWanted) {
+  MemoryEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 6));
+  Reader reader(*store, 1, random_text(160, 1));
+  while (!reader.done()) {
+    EXPECT_EQ(reader.sequence().rows_possible(1), 1U);
+    const std::uint32_t rows = reader.sequence().rows_possible(1'000);
+    EXPECT_GE(rows, 1U);
+    EXPECT_LE(rows, 16U) << "the pool has one block";
+    ASSERT_TRUE(reader.read(5).ok());
+  }
+}
+
+TEST(SequenceCacheDeathTest, AStepBeyondTheContextEndsTheProcess) {
+  MemoryEnv env;
+  PageStoreOptions options = small_store();
+  options.context = 40;
+  const auto store = open_store(env, options);
+  Reader reader(*store, 1, random_text(40, 1));
+  ASSERT_TRUE(reader.read_all(40).ok());
+  EXPECT_DEATH(static_cast<void>(reader.sequence().begin(1)), "a step outside the context");
+}
+
+TEST(SequenceCacheDeathTest, CommittingOtherRowsThanBegunEndsTheProcess) {
+  MemoryEnv env;
+  const auto store = open_store(env, small_store());
+  Reader reader(*store, 1, random_text(160, 1));
+  ASSERT_TRUE(reader.sequence().begin(3).ok());
+  EXPECT_DEATH(reader.sequence().commit(random_text(2, 1)), "commit\\(\\) of other rows");
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,170 @@
+// How far the instruction sets agree. avx2 and avx512 compute the same operations in the same order
+// with fused multiply-adds, so all of their kernels give the same bits. scalar rounds a product
+// before adding it: integer dots, halves, quantisation and rotation are the same bits still, and
+// everything else is within 2^-18 of the largest output.
+#include <algorithm>
+#include <cmath>
+
+#include "kernel/kernel_test.h"
+
+namespace headrace::kernel {
+namespace {
+
+enum class Agreement { bits_everywhere, bits_unless_scalar };
+
+/// Calls `kernel(table)` for every table and compares the floats that it returns.
+template <typename Kernel>
+void expect_agreement(Agreement agreement, const std::string& what, Kernel kernel) {
+  const std::vector<const KernelTable*> tables = tables_here();
+  const std::vector<float> expected = kernel(*tables.front());
+  float largest = 0;
+  for (const float value : expected) largest = std::max(largest, std::fabs(value));
+  for (const KernelTable* table : tables) {
+    const std::vector<float> actual = kernel(*table);
+    const std::string pair = what + ", " + table->name + " against " + tables.front()->name;
+    if (agreement == Agreement::bits_everywhere || std::string(table->name) != "scalar") {
+      expect_same_bits(expected, actual, pair);
+      continue;
+    }
+    ASSERT_EQ(expected.size(), actual.size()) << pair;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(expected[i], actual[i], 0x1p-18F * largest) << pair << ", value " << i;
+    }
+  }
+}
+
+class InstructionSets : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (tables_here().size() < 2) GTEST_SKIP() << "this machine runs one instruction set only";
+  }
+};
+
+TEST_F(InstructionSets, AgreeOnIntegerProducts) {
+  TestRandom random(51);
+  constexpr std::uint32_t width = 1536;
+  constexpr std::uint32_t outputs = 75;
+  constexpr std::uint32_t count = 5;
+  for (const FormatFacts& facts : integer_formats) {
+    const RandomMatrix matrix(facts, width, outputs, random);
+    const std::vector<float> rows = random.normals(std::size_t{count} * width);
+    expect_agreement(Agreement::bits_unless_scalar, facts.name, [&](const KernelTable& table) {
+      QuantizedBatch batch(table, rows, width);
+      std::vector<float> out(std::size_t{count} * outputs);
+      multiply_rows(table, matrix.rows, outputs, batch.rows(), count, false, out);
+      return out;
+    });
+  }
+}
+
+TEST_F(InstructionSets, AgreeOnTheBitsOfAProductThatNeedsNoRounding) {
+  TestRandom random(52);
+  // One block, scales of 1: the product is an integer below 2^24.
+  constexpr std::uint32_t outputs = 50;
+  for (const FormatFacts& facts : integer_formats) {
+    RandomMatrix matrix(facts, quant_block, outputs, random);
+    const std::uint16_t one = 0x3C00;
+    for (std::size_t block = 0; block < matrix.bytes.size(); block += facts.block_bytes) {
+      for (std::uint32_t half = 0; half < facts.halves; ++half) {
+        std::memcpy(matrix.bytes.data() + block + std::size_t{half} * 2, &one, 2);
+      }
+    }
+    std::vector<float> row(quant_block, 127.0F);
+    for (std::size_t i = 1; i < row.size(); ++i) {
+      row[i] = static_cast<float>(static_cast<int>(random.below(255)) - 127);
+    }
+    expect_agreement(Agreement::bits_everywhere, facts.name, [&](const KernelTable& table) {
+      QuantizedBatch batch(table, row, quant_block);
+      std::vector<float> out(outputs);
+      multiply_row(table, matrix.rows, outputs, batch.rows(), false, out);
+      return out;
+    });
+  }
+}
+
+TEST_F(InstructionSets, AgreeOnFloatProducts) {
+  TestRandom random(53);
+  constexpr std::uint32_t width = 576;
+  const std::vector<float> panel = random.normals(std::size_t{width} * panel_columns);
+  const std::vector<float> rows = random.normals(std::size_t{7} * width);
+  expect_agreement(Agreement::bits_unless_scalar, "f32 panel", [&](const KernelTable& table) {
+    std::vector<float> out(std::size_t{7} * panel_columns);
+    table.float_panel_product(panel.data(), width, panel_columns, rows.data(), 7,
+                              {out.data(), panel_columns, false});
+    return out;
+  });
+}
+
+TEST_F(InstructionSets, AgreeOnQuantisedRows) {
+  TestRandom random(54);
+  const std::vector<float> rows = random.normals(4096);
+  expect_agreement(Agreement::bits_everywhere, "quantize_row", [&](const KernelTable& table) {
+    QuantizedBatch batch(table, rows, 4096);
+    const QuantizedRows quantized = batch.rows();
+    std::vector<float> out(quantized.values, quantized.values + 4096);
+    out.insert(out.end(), quantized.scales, quantized.scales + 128);
+    out.insert(out.end(), quantized.scaled_sums, quantized.scaled_sums + 128);
+    return out;
+  });
+}
+
+TEST_F(InstructionSets, AgreeOnNormalisationActivationAndRotation) {
+  TestRandom random(55);
+  const std::vector<float> x = random.normals(576);
+  const std::vector<float> y = random.normals(576);
+  expect_agreement(Agreement::bits_unless_scalar, "rms_norm", [&](const KernelTable& table) {
+    std::vector<float> out(576);
+    table.rms_norm(x.data(), y.data(), 1e-5F, 576, out.data());
+    return out;
+  });
+  expect_agreement(Agreement::bits_unless_scalar, "swiglu", [&](const KernelTable& table) {
+    std::vector<float> out(576);
+    table.swiglu(x.data(), y.data(), 576, out.data());
+    return out;
+  });
+  expect_agreement(Agreement::bits_everywhere, "rope_pairs", [&](const KernelTable& table) {
+    std::vector<float> out = x;
+    table.rope_pairs(out.data(), y.data(), y.data() + 288, 288);
+    return out;
+  });
+}
+
+TEST_F(InstructionSets, AgreeOnTheFold) {
+  TestRandom random(56);
+  constexpr std::uint32_t tokens = 256;
+  constexpr std::uint32_t head_dim = 80;
+  const std::vector<float> kv = random.normals(std::size_t{2} * tokens * head_dim);
+  const std::vector<float> query = random.normals(head_dim);
+  for (const KvType type : {KvType::f16, KvType::f32}) {
+    expect_agreement(Agreement::bits_unless_scalar, to_string(type), [&](const KernelTable& table) {
+      std::vector<std::byte> k(std::size_t{tokens} * head_dim * bytes_per_element(type));
+      std::vector<std::byte> v = k;
+      for (std::uint32_t t = 0; t < tokens; ++t) {
+        const float* key = kv.data() + std::size_t{t} * 2 * head_dim;
+        table.store_kv(key, key + head_dim, t, head_dim, type, k.data(), v.data());
+      }
+      std::vector<float> scratch(fold_scratch_floats(tokens));
+      std::vector<float> partial(fold_state_floats(head_dim));
+      std::vector<float> state(fold_state_floats(head_dim));
+      fold_reset(state.data(), head_dim);
+      const float* queries = query.data();
+      for (const std::uint32_t visible : {tokens, 200U}) {
+        table.fold_page({.k = k.data(),
+                         .v = v.data(),
+                         .type = type,
+                         .head_dim = head_dim,
+                         .vectors = 1,
+                         .queries = &queries,
+                         .visible = &visible},
+                        scratch.data(), partial.data());
+        table.fold_merge(state.data(), partial.data(), head_dim);
+      }
+      std::vector<float> out(head_dim);
+      table.fold_finish(state.data(), head_dim, out.data());
+      return out;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace headrace::kernel

@@ -1,0 +1,115 @@
+// A tiny model on disk and engines over it, in a world whose files can be made to fail.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "cache/memory_plan.h"
+#include "cache/page_store.h"
+#include "env/fault_env.h"
+#include "runtime/runtime.h"
+#include "tests/support/engine_run.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_model.h"
+
+namespace headrace {
+
+class TinyEngineTest : public testing::Test {
+ protected:
+  static constexpr std::uint32_t layers = 2;
+  static constexpr std::uint32_t block_tokens = 16;
+  static constexpr std::uint32_t context = 512;
+
+  static void SetUpTestSuite() {
+    directory_ = std::make_unique<test::TemporaryDirectory>();
+    const auto written =
+        test::write_tiny_model(model_path(), {.layers = layers, .trained_context = 1024});
+    ASSERT_TRUE(written.ok()) << written.error().message;
+  }
+  static void TearDownTestSuite() { directory_.reset(); }
+
+  void SetUp() override { set_log_level(LogLevel::off); }
+  void TearDown() override {
+    set_log_level(level_);
+    env_.set_plan({});
+    engine_.reset();
+    EXPECT_EQ(test::list_names(disk_directory()), std::vector<std::string>{})
+        << "nothing is left behind";
+  }
+
+  static std::string model_path() { return directory_->path_of("tiny.gguf"); }
+  static std::string disk_directory() { return directory_->path_of("kv"); }
+
+  /// Everything in memory.
+  static EngineOptions roomy() {
+    return {.model_path = model_path(),
+            .context = context,
+            .threads = 1,
+            .chunk_tokens = 32,
+            .kv = {.disk_directory = disk_directory(), .tokens_per_block = block_tokens}};
+  }
+
+  /// One open block and the least that streams.
+  static EngineOptions tight() {
+    PageStoreOptions store;
+    store.shape = {.tokens = block_tokens, .kv_heads = 2, .head_dim = 16, .type = KvType::f16};
+    store.layers = layers;
+    store.context = context;
+    std::uint64_t refused = 0;
+    std::uint64_t works = full_memory_bytes(store);
+    while (works - refused > 1) {
+      store.memory_bytes = refused + (works - refused) / 2;
+      (plan_memory(store).ok() ? works : refused) = store.memory_bytes;
+    }
+    EngineOptions options = roomy();
+    options.kv.memory_bytes = works;
+    return options;
+  }
+
+  Result<std::unique_ptr<Engine>> try_open(const EngineOptions& options) {
+    return Runtime::open(env_, options);
+  }
+
+  /// The engine of this test. Faults come later, from env_.
+  Engine& open(const EngineOptions& options) {
+    auto engine = try_open(options);
+    EXPECT_TRUE(engine.ok()) << engine.error().message;
+    engine_ = std::move(engine).value();
+    return *engine_;
+  }
+
+  static std::unique_ptr<Sequence> new_sequence(Engine& engine) {
+    auto sequence = engine.new_sequence();
+    EXPECT_TRUE(sequence.ok()) << sequence.error().message;
+    return std::move(sequence).value();
+  }
+
+  /// What `tokens` give when everything is in memory and nothing fails.
+  static test::LogitsTrace expected_trace(std::span<const TokenId> tokens) {
+    const auto trace = test::trace_of(roomy(), tokens);
+    EXPECT_TRUE(trace.ok()) << trace.error().message;
+    return *trace;
+  }
+
+  static void expect_helpful(const Error& error, ErrorCode code, const std::string& mentions) {
+    EXPECT_EQ(error.code, code) << to_string(error.code) << ": " << error.message;
+    EXPECT_NE(error.message.find(mentions), std::string::npos) << error.message;
+    EXPECT_EQ(error.message.find('\n'), std::string::npos) << "one line: " << error.message;
+  }
+
+  FaultEnv env_{posix_env()};
+
+ private:
+  static inline std::unique_ptr<test::TemporaryDirectory> directory_;
+  const LogLevel level_ = log_level();
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace headrace
