@@ -51,4 +51,4 @@ bench: setup ## Speed side by side with llama-bench
 	@python3 bench/compare.py
 
 clean: ## Remove what was built; downloads stay
-	rm -rf build/dev build/release build/test build/asan build/tsan build/bench
+	rm -rf build/dev build/release build/test build/asan build/tsan build/bench build/lint

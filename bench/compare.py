@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures headrace against llama.cpp's llama-bench, built from the same pinned source, in one run.
 
-The two take turns on every workload, so that a slow spell of the machine meets both; what counts is the
-ratio of the medians. Everything is in memory, both use the same number of threads.
+The two take turns on every workload, so that a slow spell of the machine meets both; what counts
+is the ratio of the medians. Everything is in memory, both use the same number of threads.
 
   make bench
-  python3 bench/compare.py [--headrace PROGRAM] [--llama-bench PROGRAM] [--model FILE] [--rounds 3] [--quick]
+  bench/compare.py [--headrace PROGRAM] [--llama-bench PROGRAM] [--model FILE] [--rounds 3] [--quick]
 """
 
 import argparse
@@ -28,7 +28,9 @@ QUICK = {"prefill-512", "decode-16"}
 
 def run(command):
     """Runs a command and returns its standard output; ends with its errors when it fails."""
-    result = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False
+    )
     if result.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{result.stderr}")
     return result.stdout
@@ -45,10 +47,25 @@ class Headrace:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
             text.write(" the" * prompt_tokens)
             text.flush()
-            summary = json.loads(run([
-                self.options.headrace, "run", "-m", self.options.model, "--raw", "-f", text.name,
-                "-n", str(max(new_tokens, 1)), "--ignore-eos", "--threads", str(self.options.threads), "--json",
-            ]))
+            summary = json.loads(
+                run(
+                    [
+                        self.options.headrace,
+                        "run",
+                        "-m",
+                        self.options.model,
+                        "--raw",
+                        "-f",
+                        text.name,
+                        "-n",
+                        str(max(new_tokens, 1)),
+                        "--ignore-eos",
+                        "--threads",
+                        str(self.options.threads),
+                        "--json",
+                    ]
+                )
+            )
         if summary["prompt_tokens"] != prompt_tokens:
             sys.exit(f"the prompt has {summary['prompt_tokens']} tokens instead of {prompt_tokens}")
         return summary
@@ -67,10 +84,22 @@ class LlamaCpp:
         self.options = options
 
     def measure(self, *arguments):
-        output = run([
-            self.options.llama_bench, "-m", self.options.model, "-t", str(self.options.threads), "-ngl", "0",
-            "-r", "1", "-o", "json", *arguments,
-        ])
+        output = run(
+            [
+                self.options.llama_bench,
+                "-m",
+                self.options.model,
+                "-t",
+                str(self.options.threads),
+                "-ngl",
+                "0",
+                "-r",
+                "1",
+                "-o",
+                "json",
+                *arguments,
+            ]
+        )
         return json.loads(output)[-1]["avg_ts"]
 
     def prefill(self, tokens):
@@ -93,7 +122,9 @@ def compare(engines, measure, rounds):
 
 def built_llama_bench():
     """The llama-bench that the bench preset has built, whatever its build folder is called."""
-    found = sorted(ROOT.glob("build/deps/llama.cpp-build-*/bin/llama-bench"), key=lambda p: p.stat().st_mtime)
+    found = sorted(
+        ROOT.glob("build/deps/llama.cpp-build-*/bin/llama-bench"), key=lambda p: p.stat().st_mtime
+    )
     return found[-1] if found else None
 
 
@@ -105,21 +136,27 @@ def cpu_name():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--headrace", default=ROOT / "build/bench/headrace")
     parser.add_argument("--llama-bench", default=built_llama_bench())
     parser.add_argument("--model", default=ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="only " + ", ".join(sorted(QUICK)))
-    parser.add_argument("--output", type=pathlib.Path, help="also write the figures to this JSON file")
+    parser.add_argument(
+        "--output", type=pathlib.Path, help="also write the figures to this JSON file"
+    )
     options = parser.parse_args()
     if options.llama_bench is None:
         parser.error("llama-bench is not built; run `make bench`, or name one with --llama-bench")
 
     engines = [Headrace(options), LlamaCpp(options)]
     workloads = [(name, lambda e, n=tokens: e.prefill(n)) for name, tokens in PREFILL]
-    workloads += [(name, lambda e, d=depth, n=tokens: e.decode(d, n)) for name, depth, tokens in DECODE]
+    workloads += [
+        (name, lambda e, d=depth, n=tokens: e.decode(d, n)) for name, depth, tokens in DECODE
+    ]
     results = []
     print("| workload | headrace tok/s | llama.cpp tok/s | ratio |\n|---|---|---|---|", flush=True)
     for name, measure in workloads:
@@ -131,11 +168,14 @@ def main():
         cells = [f"{medians[e]:.1f} ({min(v):.1f} to {max(v):.1f})" for e, v in samples.items()]
         print(f"| {name} | {cells[0]} | {cells[1]} | {ratio:.2f} |", flush=True)
         results += [
-            {"workload": name, "engine": e, "tokens_per_second": medians[e], "samples": v} for e, v in samples.items()
+            {"workload": name, "engine": e, "tokens_per_second": medians[e], "samples": v}
+            for e, v in samples.items()
         ]
     if options.output:
         machine = {"cpu": cpu_name(), "threads": options.threads, "system": platform.platform()}
-        options.output.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
+        options.output.write_text(
+            json.dumps({"machine": machine, "results": results}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ function(headrace_test)
     PROPERTIES
       LABELS ${arg_LABEL}
       TIMEOUT ${arg_TIMEOUT}
-      ENVIRONMENT
-        "HEADRACE_TEST_MODEL=${HEADRACE_TEST_MODEL};HEADRACE_BINARY=${PROJECT_BINARY_DIR}/headrace"
+      # Two properties, because a list in one does not survive gtest_discover_tests().
+      ENVIRONMENT "HEADRACE_TEST_MODEL=${HEADRACE_TEST_MODEL}"
+      ENVIRONMENT_MODIFICATION "HEADRACE_BINARY=set:${PROJECT_BINARY_DIR}/headrace"
   )
 endfunction()

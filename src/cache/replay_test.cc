@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -18,8 +19,11 @@ constexpr std::uint32_t stored_blocks = 4;
 /// A sequence of four sealed blocks, none of which is resident in the next step.
 class ReplayTest : public testing::Test {
  protected:
-  ReplayTest() {
-    while (reader_.position() < 64) EXPECT_TRUE(reader_.read(7).ok());
+  void SetUp() override {
+    while (reader_.position() < 64) {
+      const auto outcome = reader_.read(std::min<std::size_t>(7, 64 - reader_.position()));
+      ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+    }
   }
 
   SequenceCache& sequence() { return reader_.sequence(); }
@@ -44,7 +48,9 @@ class ReplayTest : public testing::Test {
 
   /// What the tier has of a page.
   Result<std::vector<std::byte>> load(std::uint32_t layer, std::uint32_t block) {
-    const SlotIndex slot = *store_->pool().acquire();
+    const auto free_slot = store_->pool().acquire();
+    if (!free_slot) return Error{ErrorCode::internal, "no slot is free"};
+    const SlotIndex slot = *free_slot;
     bool finished = false;
     Result<void> outcome;
     store_->start_load(sequence().table(), layer, block, slot, [&](Result<void> result) {

@@ -82,7 +82,7 @@ class Env {
 
   // Files. Paths are UTF-8. Messages name the path and the system's reason.
   virtual Result<std::unique_ptr<File>> open_file(const std::string& path, OpenMode mode) = 0;
-  /// Wants a regular file that is not empty. Errors: not_found, io.
+  /// Wants a regular file that is not empty. Errors: not_found, corrupt (empty), io.
   virtual Result<std::unique_ptr<MappedFile>> map_file(const std::string& path) = 0;
   /// The whole file. Errors: not_found, io.
   virtual Result<std::string> read_file(const std::string& path) = 0;

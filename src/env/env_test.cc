@@ -153,7 +153,7 @@ TEST_P(EnvConformance, MapsAFileButNothingElse) {
   ASSERT_EQ(mapped->bytes().size(), 6U);
   EXPECT_EQ(mapped->bytes()[3], std::byte{'p'});
   create("empty");
-  EXPECT_EQ(env.map_file(scratch.file("empty")).error().code, ErrorCode::io);
+  EXPECT_EQ(env.map_file(scratch.file("empty")).error().code, ErrorCode::corrupt);
   EXPECT_EQ(env.map_file(scratch.path()).error().code, ErrorCode::io);
   EXPECT_EQ(env.map_file(scratch.file("missing")).error().code, ErrorCode::not_found);
 }

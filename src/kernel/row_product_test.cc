@@ -1,5 +1,9 @@
-// Row invariance of the integer kernels (invariant 2): a row alone and among others, bit for bit.
+// Row invariance of the integer kernels (invariant 2): a row alone and among others, and the
+// definition that both share, bit for bit.
+#include <ggml.h>
+
 #include <algorithm>
+#include <cmath>
 
 #include "kernel/kernel_test.h"
 
@@ -51,6 +55,53 @@ TEST_P(RowInvariance, ARowGivesTheSameBitsAloneAndAmongOthers) {
             expect_row_invariance(facts, width, outputs, outputs % 2 == 0, random));
       }
     }
+  }
+}
+
+/// c of kernels.h for one output: a dot product of integers per block, then one or two additions,
+/// which are fused except in the scalar table.
+float defined_product(const KernelTable& table, const FormatFacts& facts, const std::byte* weights,
+                      const QuantizedRows& row) {
+  const auto add = [&](float a, float b, float c) {
+    return std::string(table.name) == "scalar" ? a * b + c : std::fmaf(a, b, c);
+  };
+  float sum = 0;
+  for (std::uint32_t b = 0; b < row.width / quant_block; ++b) {
+    const std::byte* block = weights + std::size_t{b} * facts.block_bytes;
+    std::uint16_t halves[2];
+    std::memcpy(halves, block, sizeof(halves));
+    std::int32_t dot = 0;
+    for (std::uint32_t k = 0; k < quant_block; ++k) {
+      const std::int32_t a = row.values[b * quant_block + k];
+      if (facts.format == WeightFormat::q8_0) {
+        dot += a * static_cast<std::int8_t>(block[2 + k]);
+      } else {  // q4_1: low nibbles, then high ones
+        const auto pair = std::to_integer<std::int32_t>(block[4 + k % 16]);
+        dot += a * (k < 16 ? pair & 15 : pair >> 4);
+      }
+    }
+    sum = add(static_cast<float>(dot), ggml_fp16_to_fp32(halves[0]) * row.scales[b], sum);
+    if (facts.halves == 2) sum = add(ggml_fp16_to_fp32(halves[1]), row.scaled_sums[b], sum);
+  }
+  return sum;
+}
+
+TEST_P(RowInvariance, AnIntegerProductHasTheBitsOfItsDefinition) {
+  TestRandom random(25);
+  constexpr std::uint32_t width = 576;
+  constexpr std::uint32_t outputs = 19;
+  for (const FormatFacts& facts : integer_formats) {
+    if (facts.format != WeightFormat::q8_0 && facts.format != WeightFormat::q4_1) continue;
+    const RandomMatrix matrix(facts, width, outputs, random);
+    QuantizedBatch batch(table, random.normals(width), width);
+    std::vector<float> expected;
+    for (std::uint32_t i = 0; i < outputs; ++i) {
+      const std::byte* weights = matrix.rows.data + i * matrix.rows.row_bytes;
+      expected.push_back(defined_product(table, facts, weights, batch.rows()));
+    }
+    std::vector<float> out(outputs);
+    multiply_row(table, matrix.rows, outputs, batch.rows(), false, out);
+    ASSERT_NO_FATAL_FAILURE(expect_same_bits(expected, out, facts.name));
   }
 }
 

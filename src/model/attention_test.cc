@@ -33,26 +33,32 @@ ModelShape model_shape(const Heads& heads) {
   return shape;
 }
 
-/// Random K and V of `tokens` positions, and a random query for each of them.
-class Sequence {
- public:
+std::vector<float> random_floats(std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  std::vector<float> result(count);
+  for (float& value : result) value = static_cast<float>(normal(random));
+  return result;
+}
+
+/// Random K and V of `tokens` positions in pages, and a random query for each of them.
+struct Sequence {
   Sequence(const Heads& heads, KvType type, std::uint32_t page_tokens, std::uint32_t tokens,
            unsigned seed)
       : shape{page_tokens, heads.kv_heads, heads.head_dim, type},
         query_width(heads.query_heads * heads.head_dim),
-        tokens_(tokens),
-        queries_(random_floats(std::size_t{tokens} * query_width, seed)),
+        queries(random_floats(std::size_t{tokens} * query_width, seed)),
         keys(random_floats(std::size_t{tokens} * heads.kv_heads * heads.head_dim, seed + 1)),
         values(random_floats(keys.size(), seed + 2)) {
     std::printf("seed=%u\n", seed);
     for (std::uint32_t position = 0; position < tokens; ++position) {
-      if (position % page_tokens == 0) pages_.emplace_back(shape.bytes());
+      if (position % page_tokens == 0) pages.emplace_back(shape.bytes());
       for (std::uint32_t head = 0; head < heads.kv_heads; ++head) {
         const std::size_t at =
             (std::size_t{position} * heads.kv_heads + head) * std::size_t{heads.head_dim};
         kernel::kernels().store_kv(&keys[at], &values[at], position % page_tokens, heads.head_dim,
-                                   type, pages_.back().data() + shape.k_offset(head),
-                                   pages_.back().data() + shape.v_offset(head));
+                                   type, pages.back().data() + shape.k_offset(head),
+                                   pages.back().data() + shape.v_offset(head));
       }
     }
   }
@@ -62,37 +68,23 @@ class Sequence {
     std::vector<PageView> views;
     for (std::uint32_t first = 0; first < end; first += shape.tokens) {
       views.push_back(
-          {first, std::min(shape.tokens, end - first), pages_[first / shape.tokens].data()});
+          {first, std::min(shape.tokens, end - first), pages[first / shape.tokens].data()});
     }
     return {std::move(views), batch};
   }
-
+  const float* query(std::uint32_t position) const {
+    return queries.data() + std::size_t{position} * query_width;
+  }
   AttentionRows rows(std::uint32_t first, std::uint32_t count, float* out) const {
     return {query(first), out, count, first};
-  }
-  const float* query(std::uint32_t position) const {
-    return queries_.data() + std::size_t{position} * query_width;
   }
 
   PageShape shape;
   std::uint32_t query_width;
-
- private:
-  static std::vector<float> random_floats(std::size_t count, unsigned seed) {
-    std::mt19937 random(seed);
-    std::normal_distribution<double> normal;
-    std::vector<float> result(count);
-    for (float& value : result) value = static_cast<float>(normal(random));
-    return result;
-  }
-
-  std::uint32_t tokens_;
-  std::vector<float> queries_;
-  std::vector<std::vector<std::byte>> pages_;
-
- public:
-  std::vector<float> keys;  // [position][kv_head][head_dim]
+  std::vector<float> queries;  // [position][query_head][head_dim]
+  std::vector<float> keys;     // [position][kv_head][head_dim]
   std::vector<float> values;
+  std::vector<std::vector<std::byte>> pages;
 };
 
 std::vector<float> attend(Attention& attention, const Sequence& sequence, std::uint32_t first,
