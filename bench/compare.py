@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures headrace against llama.cpp's llama-bench, built from the same pinned source, in one run.
+"""Measures headrace against llama.cpp's llama-bench, from the same pinned source, in one run.
 
 The two take turns on every workload, so that a slow spell of the machine meets both; what counts
 is the ratio of the medians. Everything is in memory, both use the same number of threads.
 
   make bench
-  bench/compare.py [--headrace PROGRAM] [--llama-bench PROGRAM] [--model FILE] [--rounds 3] [--quick]
+  bench/compare.py [--headrace FILE] [--llama-bench FILE] [--model FILE] [--rounds 3] [--quick]
 """
 
 import argparse
@@ -110,7 +110,7 @@ class LlamaCpp:
 
 
 def compare(engines, measure, rounds):
-    """Tokens per second of each engine, the engines taking turns; the first turn of each is a warm-up."""
+    """Tokens per second of each engine in turns; the first turn of each is a warm-up."""
     samples = {engine.name: [] for engine in engines}
     for turn in range(rounds + 1):
         for engine in engines:
@@ -118,14 +118,6 @@ def compare(engines, measure, rounds):
             if turn > 0:
                 samples[engine.name].append(speed)
     return samples
-
-
-def built_llama_bench():
-    """The llama-bench that the bench preset has built, whatever its build folder is called."""
-    found = sorted(
-        ROOT.glob("build/deps/llama.cpp-build-*/bin/llama-bench"), key=lambda p: p.stat().st_mtime
-    )
-    return found[-1] if found else None
 
 
 def cpu_name():
@@ -140,7 +132,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--headrace", default=ROOT / "build/bench/headrace")
-    parser.add_argument("--llama-bench", default=built_llama_bench())
+    parser.add_argument("--llama-bench", default=ROOT / "build/bench/llama-bench")
     parser.add_argument("--model", default=ROOT / "build/models/SmolLM2-135M-Instruct.Q4_1.gguf")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=3)
@@ -149,8 +141,6 @@ def main():
         "--output", type=pathlib.Path, help="also write the figures to this JSON file"
     )
     options = parser.parse_args()
-    if options.llama_bench is None:
-        parser.error("llama-bench is not built; run `make bench`, or name one with --llama-bench")
 
     engines = [Headrace(options), LlamaCpp(options)]
     workloads = [(name, lambda e, n=tokens: e.prefill(n)) for name, tokens in PREFILL]

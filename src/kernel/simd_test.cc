@@ -1,6 +1,7 @@
 // Arithmetic of the lanes, seen through the kernels: halves and powers of two.
 #include <ggml.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
