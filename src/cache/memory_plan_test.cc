@@ -6,8 +6,8 @@
 #include <random>
 #include <string>
 
+#include "cache/cache_test_env.h"
 #include "cache/cache_test_run.h"
-#include "env/memory_env.h"
 
 namespace headrace {
 namespace {
@@ -189,7 +189,7 @@ TEST(MemoryPlan, MoreMemoryNeverGivesFewerSlotsWhileStreaming) {
 }
 
 TEST(MemoryPlan, AStoreOpensWithTheSizeThatTheRefusalNames) {
-  MemoryEnv env;
+  ImmediateEnv env;
   PageStoreOptions options = small_store();
   options.memory_bytes = 1;
   const auto refused = PageStore::open(env, options);

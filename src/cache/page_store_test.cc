@@ -7,8 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "cache/cache_test_env.h"
 #include "cache/cache_test_run.h"
-#include "env/memory_env.h"
 
 namespace headrace {
 namespace {
@@ -21,7 +21,7 @@ void expect_helpful(const Error& error, ErrorCode code, const std::string& menti
 }
 
 TEST(PageStore, LeavesNothingBehind) {
-  MemoryEnv env;
+  ImmediateEnv env;
   {
     const auto store = open_store(env, with_slots(small_store(), 8));
     EXPECT_FALSE(store->holds_everything());
@@ -37,7 +37,7 @@ TEST(PageStore, LeavesNothingBehind) {
 }
 
 TEST(PageStore, ASequenceThatEndsGivesItsPlaceOnDiskBack) {
-  MemoryEnv env;
+  ImmediateEnv env;
   PageStoreOptions options = with_slots(small_store(), 8);
   // 30 pages, of which at least 3 are in the pool when the last block is sealed.
   options.disk_bytes = 27 * disk_tier_slot_bytes(options.shape);
@@ -51,7 +51,7 @@ TEST(PageStore, ASequenceThatEndsGivesItsPlaceOnDiskBack) {
 }
 
 TEST(PageStore, AFifthSequenceIsRefusedUntilAnotherEnds) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 20));
   std::vector<std::unique_ptr<SequenceCache>> sequences;
   for (std::uint64_t id = 1; id <= sequences_planned; ++id) {
@@ -72,7 +72,7 @@ TEST(PageStore, SequencesTakeTurnsInOnePool) {
   for (std::uint32_t sequences = 2; sequences <= sequences_planned; ++sequences) {
     for (const std::uint32_t spare_slots : {0U, 1U, 4U, 9U}) {
       SCOPED_TRACE(std::to_string(sequences) + " sequences, spare " + std::to_string(spare_slots));
-      MemoryEnv env;
+      ImmediateEnv env;
       // Each may have an open block.
       const std::uint32_t slots = sequences * small_store().layers + 3 + spare_slots;
       const auto store = open_store(env, with_slots(small_store(), slots));
@@ -98,7 +98,7 @@ TEST(PageStore, SequencesTakeTurnsInOnePool) {
 }
 
 TEST(PageStore, SequencesWithTheSameTokensShareWhatIsStored) {
-  MemoryEnv env;
+  ImmediateEnv env;
   PageStoreOptions options = with_slots(small_store(), 12);
   // Room for the pages of little more than one of the three.
   options.disk_bytes = 30 * disk_tier_slot_bytes(options.shape);
@@ -123,7 +123,7 @@ TEST(PageStore, SequencesWithTheSameTokensShareWhatIsStored) {
 }
 
 TEST(PageStore, AStepThatOthersLeaveNoRoomForIsRefusedAndTheyGoOn) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 6));
   Auditor auditor(*store);
   Reader first(*store, 1, random_text(160, 1));
@@ -139,7 +139,7 @@ TEST(PageStore, AStepThatOthersLeaveNoRoomForIsRefusedAndTheyGoOn) {
 }
 
 TEST(PageStore, RowsPossibleCountsWhatOtherSequencesHold) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 12));
   Reader first(*store, 1, random_text(160, 1));
   Reader second(*store, 2, random_text(160, 2));
@@ -151,7 +151,7 @@ TEST(PageStore, RowsPossibleCountsWhatOtherSequencesHold) {
 }
 
 TEST(PageStore, ADiskThatIsFullEndsTheStepInOneLineAndNotTheSequence) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 8));
   Auditor auditor(*store);
   Reader reader(*store, 1, random_text(160, 1));
@@ -170,7 +170,7 @@ TEST(PageStore, ADiskThatIsFullEndsTheStepInOneLineAndNotTheSequence) {
 }
 
 TEST(PageStore, ALimitOfTheDiskIsKeptAndNamed) {
-  MemoryEnv env;
+  ImmediateEnv env;
   PageStoreOptions options = with_slots(small_store(), 8);
   options.disk_bytes = 5 * disk_tier_slot_bytes(options.shape);
   const auto store = open_store(env, options);
@@ -182,7 +182,7 @@ TEST(PageStore, ALimitOfTheDiskIsKeptAndNamed) {
 }
 
 TEST(PageStore, ADirectoryThatIsInUseIsRefused) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const PageStoreOptions options = with_slots(small_store(), 8);
   const auto first = open_store(env, options);
   const auto second = PageStore::open(env, options);
@@ -191,7 +191,7 @@ TEST(PageStore, ADirectoryThatIsInUseIsRefused) {
 }
 
 TEST(PageStore, CountsWhatItDid) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 6));
   Reader reader(*store, 1, random_text(64, 1));
   ASSERT_TRUE(reader.read_all(16).ok());
@@ -205,7 +205,7 @@ TEST(PageStore, CountsWhatItDid) {
 }
 
 TEST(PageStore, ThePeakGrowsWithTheSlotsThatAreUsedUpToTheLimit) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 12));
   const std::uint64_t at_first = store->stats().kv_bytes_peak;
   EXPECT_EQ(at_first, store->budget().used_bytes() - std::uint64_t{12} * 4096)
@@ -219,7 +219,7 @@ TEST(PageStore, ThePeakGrowsWithTheSlotsThatAreUsedUpToTheLimit) {
 }
 
 TEST(PageStoreDeathTest, ASequenceThatOutlivesItsStoreEndsTheProcess) {
-  MemoryEnv env;
+  ImmediateEnv env;
   auto store = open_store(env, small_store());
   Reader reader(*store, 1, random_text(160, 1));
   ASSERT_TRUE(reader.read(16).ok());

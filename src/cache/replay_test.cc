@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
+#include "cache/cache_test_env.h"
 #include "cache/cache_test_run.h"
 #include "env/fault_env.h"
-#include "env/memory_env.h"
 
 namespace headrace {
 namespace {
@@ -71,7 +71,7 @@ class ReplayTest : public testing::Test {
     return kv.page(layer, block);
   }
 
-  MemoryEnv memory_;
+  ImmediateEnv memory_;
   FaultEnv env_{memory_};
   const std::unique_ptr<PageStore> store_ = open_store(env_, with_slots(small_store(), layers + 3));
   const std::vector<TokenId> text_ = random_text(65, 1);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cache/cache_test_env.h"
 #include "cache/cache_test_run.h"
 #include "cache/sequence_cache.h"
 #include "env/fault_env.h"
@@ -80,7 +81,7 @@ TEST_P(SequenceCacheFault, NeverGivesWrongBytesNorLeaksWhateverOperationItHits) 
   const FaultCase& fault = GetParam();
   std::uint64_t operations = 0;
   {
-    MemoryEnv memory;
+    ImmediateEnv memory;
     FaultEnv env(memory);
     ASSERT_TRUE(live(env));
     operations = env.count(fault.operation);
@@ -88,7 +89,7 @@ TEST_P(SequenceCacheFault, NeverGivesWrongBytesNorLeaksWhateverOperationItHits) 
   ASSERT_GE(operations, 8U);
   for (std::uint64_t k = 1; k <= operations; ++k) {
     SCOPED_TRACE("operation " + std::to_string(k));
-    MemoryEnv memory;
+    ImmediateEnv memory;
     FaultEnv env(memory);
     env.set_plan({{.operation = fault.operation,
                    .at = k,

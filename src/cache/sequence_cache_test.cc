@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "cache/cache_test_env.h"
 #include "cache/cache_test_run.h"
 #include "env/memory_env.h"
 
@@ -33,8 +34,8 @@ TEST(SequenceCache, YieldsTheSameBytesWhateverThePoolHolds) {
   const unsigned seed = std::random_device{}();
   std::printf("seed=%u\n", seed);
   std::mt19937_64 random(seed);
-  const std::uint32_t least_slots = small_store().layers + 3;
-  for (std::uint32_t slots = least_slots; slots < 30; ++slots) {
+  ASSERT_EQ(small_store().layers + 3, 6U) << "the least";
+  for (const std::uint32_t slots : {6U, 7U, 8U, 9U, 10U, 12U, 15U, 18U, 23U, 28U, 29U}) {
     SCOPED_TRACE(std::to_string(slots) + " slots");
     MemoryEnv env;
     const auto store = open_store(env, with_slots(small_store(), slots));
@@ -53,7 +54,7 @@ TEST(SequenceCache, YieldsTheSameBytesWithEveryGeometry) {
   const auto between = [&random](std::uint32_t least, std::uint32_t most) {
     return std::uniform_int_distribution<std::uint32_t>(least, most)(random);
   };
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < 12; ++round) {
     PageStoreOptions options = small_store();
     options.shape = {.tokens = 16 * between(1, 3),
                      .kv_heads = between(1, 3),
@@ -69,7 +70,7 @@ TEST(SequenceCache, YieldsTheSameBytesWithEveryGeometry) {
 }
 
 TEST(SequenceCache, TouchesNoDiskWhenEverythingFits) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, small_store());
   EXPECT_TRUE(store->holds_everything());
   Reader reader(*store, 1, random_text(160, 1));
@@ -82,7 +83,7 @@ TEST(SequenceCache, TouchesNoDiskWhenEverythingFits) {
 }
 
 TEST(SequenceCache, SealsABlockWithItsLastToken) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, small_store());
   Reader reader(*store, 1, random_text(160, 1));
   ASSERT_TRUE(reader.read(15).ok());
@@ -96,7 +97,7 @@ TEST(SequenceCache, SealsABlockWithItsLastToken) {
 TEST(SequenceCache, ABlockIsNamedByEverythingThatItsBytesDependOn) {
   const auto key_of_second_block = [](const PageStoreOptions& options,
                                       const std::vector<TokenId>& text) {
-    MemoryEnv env;
+    ImmediateEnv env;
     const auto store = open_store(env, options);
     Reader reader(*store, 1, text);
     EXPECT_TRUE(reader.read_all(160).ok());
@@ -132,7 +133,7 @@ TEST(SequenceCache, ABlockIsNamedByEverythingThatItsBytesDependOn) {
 }
 
 TEST(SequenceCache, AnAbortedStepLeavesNothingBehind) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 20));
   Auditor auditor(*store);
   Reader reader(*store, 1, random_text(160, 1));
@@ -153,7 +154,7 @@ TEST(SequenceCache, AStepAbortedInTheMiddleOfTheLayersCanBeRunAgain) {
   const unsigned seed = std::random_device{}();
   std::printf("seed=%u\n", seed);
   std::mt19937_64 random(seed);
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 8));
   Auditor auditor(*store);
   Reader reader(*store, 1, random_text(160, random()));
@@ -173,7 +174,7 @@ TEST(SequenceCache, AStepAbortedInTheMiddleOfTheLayersCanBeRunAgain) {
 }
 
 TEST(SequenceCache, AStepMayEndWithoutHavingReadAllItsPages) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 8));
   Auditor auditor(*store);
   Reader reader(*store, 1, random_text(160, 1));
@@ -189,7 +190,7 @@ TEST(SequenceCache, AStepMayEndWithoutHavingReadAllItsPages) {
 }
 
 TEST(SequenceCache, OffersAtLeastOneRowAndNoMoreThanWanted) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 6));
   Reader reader(*store, 1, random_text(160, 1));
   while (!reader.done()) {
@@ -202,7 +203,7 @@ TEST(SequenceCache, OffersAtLeastOneRowAndNoMoreThanWanted) {
 }
 
 TEST(SequenceCacheDeathTest, AStepBeyondTheContextEndsTheProcess) {
-  MemoryEnv env;
+  ImmediateEnv env;
   PageStoreOptions options = small_store();
   options.context = 40;
   const auto store = open_store(env, options);
@@ -212,7 +213,7 @@ TEST(SequenceCacheDeathTest, AStepBeyondTheContextEndsTheProcess) {
 }
 
 TEST(SequenceCacheDeathTest, CommittingOtherRowsThanBegunEndsTheProcess) {
-  MemoryEnv env;
+  ImmediateEnv env;
   const auto store = open_store(env, small_store());
   Reader reader(*store, 1, random_text(160, 1));
   ASSERT_TRUE(reader.sequence().begin(3).ok());

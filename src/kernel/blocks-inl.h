@@ -8,46 +8,64 @@
 
 namespace headrace::kernel::HEADRACE_ISA {
 
-/// Bytes before the packed quants: f16 scale, then (where there is one) f16 minimum, then (5 bit)
-/// the fifth bits.
+/// bytes: of a stored unit, which is 32 weights or (k formats) 256. quants: where its packed quants
+/// begin. scales: of 32 weights; 2 means one per half. wide: weights may exceed 127.
 template <WeightFormat Format>
 struct BlockTraits;
 
 template <>
 struct BlockTraits<WeightFormat::q4_0> {
-  static constexpr std::size_t bytes = 18, quants = 2;
+  static constexpr std::size_t bytes = 18, quants = 2, blocks = 1, scales = 1;
   static constexpr bool has_minimum = false, wide = false;
   static constexpr std::int32_t offset = 8;
 };
 template <>
 struct BlockTraits<WeightFormat::q4_1> {
-  static constexpr std::size_t bytes = 20, quants = 4;
+  static constexpr std::size_t bytes = 20, quants = 4, blocks = 1, scales = 1;
   static constexpr bool has_minimum = true, wide = false;
   static constexpr std::int32_t offset = 0;
 };
 template <>
 struct BlockTraits<WeightFormat::q5_0> {
-  static constexpr std::size_t bytes = 22, quants = 6;
+  static constexpr std::size_t bytes = 22, quants = 6, blocks = 1, scales = 1;
   static constexpr bool has_minimum = false, wide = false;
   static constexpr std::int32_t offset = 16;
 };
 template <>
 struct BlockTraits<WeightFormat::q5_1> {
-  static constexpr std::size_t bytes = 24, quants = 8;
+  static constexpr std::size_t bytes = 24, quants = 8, blocks = 1, scales = 1;
   static constexpr bool has_minimum = true, wide = false;
   static constexpr std::int32_t offset = 0;
 };
 template <>
 struct BlockTraits<WeightFormat::q8_0> {
-  static constexpr std::size_t bytes = 34, quants = 2;
+  static constexpr std::size_t bytes = 34, quants = 2, blocks = 1, scales = 1;
   static constexpr bool has_minimum = false, wide = true;
   static constexpr std::int32_t offset = 128;
 };
 template <>
 struct BlockTraits<WeightFormat::iq4_nl> {
-  static constexpr std::size_t bytes = 18, quants = 2;
+  static constexpr std::size_t bytes = 18, quants = 2, blocks = 1, scales = 1;
   static constexpr bool has_minimum = false, wide = true;
   static constexpr std::int32_t offset = 128;
+};
+template <>
+struct BlockTraits<WeightFormat::q4_k> {
+  static constexpr std::size_t bytes = 144, quants = 16, blocks = 8, scales = 1;
+  static constexpr bool has_minimum = true, wide = false;
+  static constexpr std::int32_t offset = 0;
+};
+template <>
+struct BlockTraits<WeightFormat::q5_k> {
+  static constexpr std::size_t bytes = 176, quants = 48, blocks = 8, scales = 1;
+  static constexpr bool has_minimum = true, wide = false;
+  static constexpr std::int32_t offset = 0;
+};
+template <>
+struct BlockTraits<WeightFormat::q6_k> {
+  static constexpr std::size_t bytes = 210, quants = 0, blocks = 8, scales = 2;
+  static constexpr bool has_minimum = false, wide = false;
+  static constexpr std::int32_t offset = 32;
 };
 
 /// The 16 levels of iq4_nl, plus 128.
@@ -60,6 +78,65 @@ HEADRACE_INLINE float read_f16(const std::byte* p) {
   alignas(64) float v[16];
   store(v, load_f16(h));
   return v[0];
+}
+
+/// Where block `b` of a row begins; the k formats give the unit that it is part of.
+template <WeightFormat Format>
+HEADRACE_INLINE const std::byte* block_unit(const std::byte* row, std::uint32_t b) {
+  return row + b / BlockTraits<Format>::blocks * BlockTraits<Format>::bytes;
+}
+
+/// 32 weights as unsigned bytes, in order, and what turns them into numbers.
+struct Block {
+  std::uint8_t quants[quant_block];
+  float scales[2];
+  float minimum;
+};
+
+/// 6-bit scale and minimum of block `j` of 8, packed in 12 bytes (q4_k, q5_k).
+HEADRACE_INLINE void read_scale_and_minimum(const std::uint8_t* packed, std::uint32_t j,
+                                            std::uint32_t& scale, std::uint32_t& minimum) {
+  if (j < 4) {
+    scale = packed[j] & 63U;
+    minimum = packed[j + 4] & 63U;
+  } else {
+    scale = (packed[j + 4] & 15U) | static_cast<std::uint32_t>(packed[j - 4] >> 6) << 4;
+    minimum = static_cast<std::uint32_t>(packed[j + 4] >> 4) |
+              static_cast<std::uint32_t>(packed[j] >> 6) << 4;
+  }
+}
+
+template <WeightFormat Format>
+HEADRACE_INLINE void read_k_block(const std::byte* unit, std::uint32_t j, Block& out) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(unit);
+  if constexpr (Format == WeightFormat::q6_k) {
+    const std::uint32_t half = j / 4;
+    const std::uint32_t part = j % 4;
+    const std::uint8_t* low = bytes + half * 64 + (part & 1U) * 32;
+    const std::uint8_t* high = bytes + 128 + half * 32;
+    for (std::uint32_t i = 0; i < quant_block; ++i) {
+      const std::uint32_t nibble = part < 2 ? low[i] & 15U : low[i] >> 4;
+      out.quants[i] = static_cast<std::uint8_t>(nibble | (high[i] >> (2 * part) & 3U) << 4);
+    }
+    const auto* scales = reinterpret_cast<const std::int8_t*>(bytes + 192) + j * 2;
+    const float scale = read_f16(unit + 208);
+    out.scales[0] = scale * static_cast<float>(scales[0]);
+    out.scales[1] = scale * static_cast<float>(scales[1]);
+    out.minimum = 0.0F;
+  } else {
+    const std::uint8_t* q = bytes + BlockTraits<Format>::quants + j / 2 * 32;
+    for (std::uint32_t i = 0; i < quant_block; ++i) {
+      std::uint32_t quant = j % 2 == 0 ? q[i] & 15U : q[i] >> 4;
+      if constexpr (Format == WeightFormat::q5_k) quant |= (bytes[16 + i] >> j & 1U) << 4;
+      out.quants[i] = static_cast<std::uint8_t>(quant);
+    }
+    std::uint32_t scale;
+    std::uint32_t minimum;
+    read_scale_and_minimum(bytes + 4, j, scale, minimum);
+    out.scales[0] = read_f16(unit) * static_cast<float>(scale);
+    out.scales[1] = out.scales[0];
+    out.minimum = 0.0F - read_f16(unit + 2) * static_cast<float>(minimum);
+  }
 }
 
 /// The 32 weights of a block as unsigned bytes, in order.
@@ -85,6 +162,20 @@ HEADRACE_INLINE void unpack_block(const std::byte* block, std::uint8_t* out) {
       out[i] = q[i] & 15U;
       out[i + 16] = static_cast<std::uint8_t>(q[i] >> 4);
     }
+  }
+}
+
+/// Block `b` of a row.
+template <WeightFormat Format>
+HEADRACE_INLINE void read_block(const std::byte* row, std::uint32_t b, Block& out) {
+  using Traits = BlockTraits<Format>;
+  const std::byte* unit = block_unit<Format>(row, b);
+  if constexpr (Traits::blocks > 1) {
+    read_k_block<Format>(unit, b % Traits::blocks, out);
+  } else {
+    unpack_block<Format>(unit, out.quants);
+    out.scales[0] = out.scales[1] = read_f16(unit);
+    out.minimum = Traits::has_minimum ? read_f16(unit + 2) : 0.0F;
   }
 }
 

@@ -24,6 +24,12 @@ ggml_type ggml_type_of(WeightFormat format) {
       return GGML_TYPE_Q8_0;
     case WeightFormat::iq4_nl:
       return GGML_TYPE_IQ4_NL;
+    case WeightFormat::q4_k:
+      return GGML_TYPE_Q4_K;
+    case WeightFormat::q5_k:
+      return GGML_TYPE_Q5_K;
+    case WeightFormat::q6_k:
+      return GGML_TYPE_Q6_K;
     case WeightFormat::other:
       break;
   }
@@ -90,12 +96,12 @@ void fill_exact(std::span<float> row, TestRandom& random) {
 
 TEST_P(WeightFormats, APackedMatrixMeansWhatGgmlSays) {
   TestRandom random(11);
-  constexpr std::uint32_t width = 96;
   constexpr std::uint32_t outputs = 67;
   for (const FormatFacts& facts : integer_formats) {
+    const std::uint32_t width = facts.fit(96);
     SCOPED_TRACE(facts.name);
     const std::vector<float> source = random.normals(std::size_t{width} * outputs);
-    std::vector<std::byte> packed(std::size_t{width} / quant_block * facts.block_bytes * outputs);
+    std::vector<std::byte> packed(facts.bytes(width) * outputs);
     ASSERT_EQ(ggml_quantize_chunk(ggml_type_of(facts.format), source.data(), packed.data(), 0,
                                   outputs, width, nullptr),
               packed.size());
@@ -111,9 +117,9 @@ TEST_P(WeightFormats, APackedMatrixMeansWhatGgmlSays) {
 
 TEST_P(WeightFormats, EveryWeightOfABlockMeansWhatGgmlSays) {
   TestRandom random(12);
-  constexpr std::uint32_t width = 64;
   constexpr std::uint32_t outputs = 50;
   for (const FormatFacts& facts : integer_formats) {
+    const std::uint32_t width = facts.fit(64);
     SCOPED_TRACE(facts.name);
     const RandomMatrix matrix(facts, width, outputs, random);
     const std::vector<float> weights = dequantize(matrix.rows, outputs);
@@ -127,17 +133,16 @@ TEST_P(WeightFormats, EveryWeightOfABlockMeansWhatGgmlSays) {
 
 // Pairs of products of bytes exceed 16 bits here: an instruction that saturates would show.
 TEST_P(WeightFormats, TheLargestProductsDoNotSaturate) {
-  constexpr std::uint32_t width = 64;
   constexpr std::uint32_t outputs = 49;
   for (const FormatFacts& facts : integer_formats) {
+    const std::uint32_t width = facts.fit(64);
     for (const int quant : {0x00, 0x0F, 0xF0, 0x7F, 0x80, 0xFF}) {
       SCOPED_TRACE(std::string(facts.name) + " filled with " + std::to_string(quant));
-      std::vector<std::byte> bytes(std::size_t{width} / quant_block * facts.block_bytes * outputs,
-                                   static_cast<std::byte>(quant));
+      std::vector<std::byte> bytes(facts.bytes(width) * outputs, static_cast<std::byte>(quant));
       const std::uint16_t one = 0x3C00;
-      for (std::size_t block = 0; block < bytes.size(); block += facts.block_bytes) {
+      for (std::size_t block = 0; block < bytes.size(); block += facts.unit_bytes) {
         for (std::uint32_t half = 0; half < facts.halves; ++half) {
-          std::memcpy(bytes.data() + block + std::size_t{half} * 2, &one, 2);
+          std::memcpy(bytes.data() + block + facts.half_offset(half), &one, 2);
         }
       }
       const WeightRows rows = {facts.format, bytes.data(), bytes.size() / outputs, width};

@@ -77,28 +77,45 @@ inline void expect_same_bits(std::span<const float> expected, std::span<const fl
 struct FormatFacts {
   WeightFormat format;
   const char* name;
-  std::uint32_t block_bytes;
-  std::uint32_t halves;  ///< f16 values at the start of a block
+  std::uint32_t unit_bytes;
+  std::uint32_t halves;         ///< f16 values of a unit
+  std::uint32_t halves_at = 0;  ///< where they are in it
+  std::uint32_t unit_weights = 32;
+
+  /// The least whole number of units that holds `width` weights, in weights.
+  std::uint32_t fit(std::uint32_t width) const {
+    return (width + unit_weights - 1) / unit_weights * unit_weights;
+  }
+  std::size_t bytes(std::uint32_t width) const {
+    return std::size_t{width} / unit_weights * unit_bytes;
+  }
+  std::size_t half_offset(std::uint32_t half) const { return halves_at + std::size_t{half} * 2; }
 };
 
 inline constexpr FormatFacts integer_formats[] = {
-    {WeightFormat::q4_0, "q4_0", 18, 1}, {WeightFormat::q4_1, "q4_1", 20, 2},
-    {WeightFormat::q5_0, "q5_0", 22, 1}, {WeightFormat::q5_1, "q5_1", 24, 2},
-    {WeightFormat::q8_0, "q8_0", 34, 1}, {WeightFormat::iq4_nl, "iq4_nl", 18, 1},
+    {WeightFormat::q4_0, "q4_0", 18, 1},
+    {WeightFormat::q4_1, "q4_1", 20, 2},
+    {WeightFormat::q5_0, "q5_0", 22, 1},
+    {WeightFormat::q5_1, "q5_1", 24, 2},
+    {WeightFormat::q8_0, "q8_0", 34, 1},
+    {WeightFormat::iq4_nl, "iq4_nl", 18, 1},
+    {WeightFormat::q4_k, "q4_k", 144, 2, 0, 256},
+    {WeightFormat::q5_k, "q5_k", 176, 2, 0, 256},
+    {WeightFormat::q6_k, "q6_k", 210, 1, 208, 256},
 };
 
 /// A matrix of an integer format whose quants are all bit patterns alike, the extreme ones too.
 struct RandomMatrix {
   RandomMatrix(const FormatFacts& facts, std::uint32_t width, std::uint32_t outputs,
                TestRandom& random)
-      : bytes(std::size_t{width} / quant_block * facts.block_bytes * outputs) {
+      : bytes(facts.bytes(width) * outputs) {
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.bits());
-    for (std::size_t block = 0; block < bytes.size(); block += facts.block_bytes) {
+    for (std::size_t block = 0; block < bytes.size(); block += facts.unit_bytes) {
       for (std::uint32_t half = 0; half < facts.halves; ++half) {
         // Exponents 2^-7 to 2^0, either sign.
         const auto value =
             static_cast<std::uint16_t>((random.bits() & 0x83FFU) | (8U + random.below(8)) << 10U);
-        std::memcpy(bytes.data() + block + std::size_t{half} * 2, &value, 2);
+        std::memcpy(bytes.data() + block + facts.half_offset(half), &value, 2);
       }
     }
     rows = {facts.format, bytes.data(), bytes.size() / outputs, width};
@@ -115,7 +132,7 @@ class QuantizedBatch {
       : values_(rows.size()),
         scales_(rows.size() / quant_block),
         scaled_sums_(rows.size() / quant_block),
-        sums_(rows.size() / quant_block),
+        sums_(rows.size() / lanes),
         width_(width) {
     for (std::size_t row = 0; row * width < rows.size(); ++row) {
       table.quantize_row(rows.data() + row * width, this->rows().from_row(row));
@@ -139,7 +156,7 @@ class TestPanel {
  public:
   explicit TestPanel(std::uint32_t width)
       : weights_(std::size_t{width} * panel_columns, 0xA5),
-        scales_(std::size_t{width} / quant_block * panel_columns, 1e30F),
+        scales_(std::size_t{width} / lanes * panel_columns, 1e30F),
         minimums_(scales_.size(), 1e30F) {}
 
   IntegerPanel get() { return {weights_.data(), scales_.data(), minimums_.data()}; }

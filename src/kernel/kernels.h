@@ -26,10 +26,22 @@ inline constexpr std::uint32_t panel_columns = 48;
 /// How a weight matrix is multiplied. The block formats are those of ggml; `other` is anything that
 /// ggml can turn into f32.
 ///   integer formats: activations are quantised per 32 values to 8 bits, dot products of a block
-///   are exact integers, and blocks are added in order:  c = fma(dot, d_weight * d_activation, c),
-///   then, where the format has a minimum, c = fma(minimum, d_activation * sum_activation, c);
+///   are exact integers, and blocks are added in order:  c = fma(dot, d_weight * d_activation, c)
+///   (once per half block for q6_k, which has a scale per 16 weights), then, where the format has a
+///   minimum, c = fma(minimum, d_activation * sum_activation, c);
 ///   other: c = fma(a[k], w[k], c) over k in order, in f32.
-enum class WeightFormat : std::uint8_t { q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, other };
+enum class WeightFormat : std::uint8_t {
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  iq4_nl,
+  q4_k,
+  q5_k,
+  q6_k,
+  other
+};
 
 constexpr bool is_integer(WeightFormat format) { return format != WeightFormat::other; }
 
@@ -38,13 +50,13 @@ struct QuantizedRows {
   std::int8_t* values = nullptr;  ///< [row][width]
   float* scales = nullptr;        ///< [row][width / 32]
   float* scaled_sums = nullptr;   ///< [row][width / 32]: scale * sum of the int8 values
-  std::int32_t* sums = nullptr;   ///< [row][width / 32]: sum of the int8 values
+  std::int32_t* sums = nullptr;   ///< [row][width / 16]: sums of the int8 values of half blocks
   std::uint32_t width = 0;
 
   QuantizedRows from_row(std::size_t row) const {
     const std::size_t blocks = width / quant_block;
     return {values + row * width, scales + row * blocks, scaled_sums + row * blocks,
-            sums + row * blocks, width};
+            sums + row * blocks * 2, width};
   }
 };
 
@@ -59,7 +71,7 @@ struct WeightRows {
 
 /// Up to panel_columns columns of integer weights, unpacked for the many-row kernel:
 /// weights [block][4 values][group of 16 columns][column][value] as unsigned bytes; scales
-/// [block][group][column].
+/// [block][scale of the block][group][column]; minimums [block][group][column].
 struct IntegerPanel {
   std::uint8_t* weights = nullptr;
   float* scales = nullptr;

@@ -7,14 +7,28 @@ namespace headrace::kernel::HEADRACE_ISA {
 
 inline constexpr std::uint32_t groups = panel_columns / lanes;
 
-/// The numeric definition of an integer format: what one block adds to one output. `dot` includes
-/// the offset.
-template <bool HasMinimum>
-HEADRACE_INLINE F add_block(F sum, I dot, F scale, F minimum, float activation_scale,
-                            float activation_scaled_sum) {
-  sum = fma(to_float(dot), mul(scale, set1(activation_scale)), sum);
-  if constexpr (HasMinimum) sum = fma(minimum, set1(activation_scaled_sum), sum);
+/// The numeric definition of an integer format: what one block adds to one output. `dots` are those
+/// of the block, or of its halves, with the offset; `scales` likewise.
+template <WeightFormat Format>
+HEADRACE_INLINE F add_block(F sum, const I (&dots)[BlockTraits<Format>::scales],
+                            const F (&scales)[BlockTraits<Format>::scales], F minimum,
+                            float activation_scale, float activation_scaled_sum) {
+  using Traits = BlockTraits<Format>;
+  for (std::size_t i = 0; i < Traits::scales; ++i) {
+    sum = fma(to_float(dots[i]), mul(scales[i], set1(activation_scale)), sum);
+  }
+  if constexpr (Traits::has_minimum) sum = fma(minimum, set1(activation_scaled_sum), sum);
   return sum;
+}
+
+/// What the dot product of part `i` of block `b` of a row begins with, so that weights count from
+/// their offset.
+template <WeightFormat Format>
+HEADRACE_INLINE std::int32_t offset_dot(const QuantizedRows& row, std::uint32_t b, std::size_t i) {
+  using Traits = BlockTraits<Format>;
+  if constexpr (Traits::offset == 0) return 0;
+  const std::int32_t* sums = row.sums + std::size_t{b} * 2;
+  return -Traits::offset * (Traits::scales == 2 ? sums[i] : sums[0] + sums[1]);
 }
 
 HEADRACE_INLINE void write_columns(float* out, F value, std::uint32_t columns, bool accumulate) {
@@ -37,21 +51,17 @@ static void unpack_panel_generic(const WeightRows& weights, std::uint32_t first,
     const std::uint32_t lane = column % lanes;
     const std::byte* row = weights.data + (first + column) * weights.row_bytes;
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      const std::size_t scale_at = (std::size_t{b} * groups + group) * lanes + lane;
-      alignas(32) std::uint8_t q[quant_block] = {};
-      float scale = 0.0F;
-      float minimum = 0.0F;
-      if (column < columns) {
-        const std::byte* block = row + b * Traits::bytes;
-        unpack_block<Format>(block, q);
-        scale = read_f16(block);
-        if constexpr (Traits::has_minimum) minimum = read_f16(block + 2);
+      alignas(32) Block block = {};
+      if (column < columns) read_block<Format>(row, b, block);
+      for (std::size_t i = 0; i < Traits::scales; ++i) {
+        out.scales[((b * Traits::scales + i) * groups + group) * lanes + lane] = block.scales[i];
       }
-      out.scales[scale_at] = scale;
-      if constexpr (Traits::has_minimum) out.minimums[scale_at] = minimum;
+      if constexpr (Traits::has_minimum) {
+        out.minimums[(std::size_t{b} * groups + group) * lanes + lane] = block.minimum;
+      }
       for (std::uint32_t k = 0; k < 8; ++k) {
         std::memcpy(out.weights + ((std::size_t{b} * 8 + k) * groups + group) * 64 + lane * 4,
-                    q + k * 4, 4);
+                    block.quants + k * 4, 4);
       }
     }
   }
@@ -65,14 +75,18 @@ HEADRACE_INLINE void integer_tile(const IntegerPanel& panel, std::uint32_t first
   for (int i = 0; i < Rows; ++i) {
     for (int j = 0; j < Groups; ++j) sums[i][j] = zero();
   }
+  constexpr int scales = Traits::scales;
   for (std::uint32_t b = 0; b < blocks; ++b) {
-    I dots[Rows][Groups];
+    I dots[Rows][Groups][scales];
 #pragma GCC unroll 8
     for (int i = 0; i < Rows; ++i) {
-      const std::int32_t start =
-          Traits::offset == 0 ? 0 : -Traits::offset * rows.sums[i * blocks + b];
+      const QuantizedRows row = rows.from_row(static_cast<std::size_t>(i));
+#pragma GCC unroll 2
+      for (int part = 0; part < scales; ++part) {
+        const I start = set1_i32(offset_dot<Format>(row, b, static_cast<std::size_t>(part)));
 #pragma GCC unroll 4
-      for (int j = 0; j < Groups; ++j) dots[i][j] = set1_i32(start);
+        for (int j = 0; j < Groups; ++j) dots[i][j][part] = start;
+      }
     }
     const std::uint8_t* weights = panel.weights + (std::size_t{b} * 8 * groups + first_group) * 64;
 #pragma GCC unroll 8
@@ -86,19 +100,28 @@ HEADRACE_INLINE void integer_tile(const IntegerPanel& panel, std::uint32_t first
         const std::int8_t* a =
             rows.values + static_cast<std::size_t>(i) * rows.width + b * quant_block + k * 4;
 #pragma GCC unroll 4
-        for (int j = 0; j < Groups; ++j) dots[i][j] = dot4<Traits::wide>(dots[i][j], w[j], a);
+        for (int j = 0; j < Groups; ++j) {
+          I& dot = dots[i][j][k * scales / 8];
+          dot = dot4<Traits::wide>(dot, w[j], a);
+        }
       }
     }
-    const std::size_t scales_at = (std::size_t{b} * groups + first_group) * lanes;
+    const std::size_t scales_at = (std::size_t{b} * scales * groups + first_group) * lanes;
+    const std::size_t minimums_at = (std::size_t{b} * groups + first_group) * lanes;
 #pragma GCC unroll 4
     for (int j = 0; j < Groups; ++j) {
-      const F scale = load(panel.scales + scales_at + j * lanes);
-      const F minimum = Traits::has_minimum ? load(panel.minimums + scales_at + j * lanes) : zero();
+      F scale[scales];
+#pragma GCC unroll 2
+      for (int part = 0; part < scales; ++part) {
+        scale[part] = load(panel.scales + scales_at + (part * groups + j) * lanes);
+      }
+      const F minimum =
+          Traits::has_minimum ? load(panel.minimums + minimums_at + j * lanes) : zero();
 #pragma GCC unroll 8
       for (int i = 0; i < Rows; ++i) {
-        sums[i][j] = add_block<Traits::has_minimum>(sums[i][j], dots[i][j], scale, minimum,
-                                                    rows.scales[i * blocks + b],
-                                                    rows.scaled_sums[i * blocks + b]);
+        sums[i][j] =
+            add_block<Format>(sums[i][j], dots[i][j], scale, minimum, rows.scales[i * blocks + b],
+                              rows.scaled_sums[i * blocks + b]);
       }
     }
   }

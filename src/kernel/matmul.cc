@@ -38,7 +38,7 @@ IntegerPanel MatrixMultiplier::worker_panel(std::size_t worker) {
   IntegerPanel panel;
   panel.weights = reinterpret_cast<std::uint8_t*>(base);
   panel.scales = reinterpret_cast<float*>(base + std::size_t{width_max_} * panel_columns);
-  panel.minimums = panel.scales + blocks * panel_columns;
+  panel.minimums = panel.scales + blocks * 2 * panel_columns;
   return panel;
 }
 

@@ -134,7 +134,7 @@ TEST_P(Multiplier, ARowOfIntegerWeightsDependsOnNeitherBatchNorWorkers) {
     for (const FormatFacts& facts : integer_formats) {
       for (const std::uint32_t outputs : {1U, 47U, 96U, 97U, 200U}) {
         SCOPED_TRACE(std::string(facts.name) + ", outputs: " + std::to_string(outputs));
-        const RandomMatrix weights(facts, 96, outputs, random);
+        const RandomMatrix weights(facts, facts.fit(96), outputs, random);
         const WeightMatrix matrix = {weights.rows, outputs, nullptr};
         ASSERT_NO_FATAL_FAILURE(expect_row_invariance(matrix, false, random));
         ASSERT_NO_FATAL_FAILURE(expect_row_invariance(matrix, true, random));

@@ -1,6 +1,6 @@
 // One row times weights in the file's own layout (decode): streams the weights once, 16 columns at
-// a time, and gives the bits of the panel kernel. AVX-512 reads q4_0, q4_1 and q8_0 directly and
-// also unpacks their panels with the same loads.
+// a time, and gives the bits of the panel kernel. AVX-512 reads the formats of is_direct
+// without unpacking, and unpacks their panels with the same loads.
 #pragma once
 
 namespace headrace::kernel::HEADRACE_ISA {
@@ -39,47 +39,136 @@ HEADRACE_INLINE __m512i add_words(const __m512i (&in)[4]) {
   return _mm512_add_epi32(_mm512_add_epi32(t[0], t[1]), _mm512_add_epi32(t[2], t[3]));
 }
 
-/// The first word of each of 16 blocks: scale in the low half, minimum (or quants) in the high
-/// half.
-HEADRACE_INLINE __m512i load_heads(const std::byte* block, std::size_t stride) {
-  const __m512i a =
-      _mm512_unpacklo_epi32(load_four(block, stride), load_four(block + stride, stride));
-  const __m512i b = _mm512_unpacklo_epi32(load_four(block + 2 * stride, stride),
-                                          load_four(block + 3 * stride, stride));
-  return _mm512_unpacklo_epi64(a, b);
-}
-
 HEADRACE_INLINE F low_halves(__m512i words) {
   return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(words))};
 }
 HEADRACE_INLINE F high_halves(__m512i words) { return low_halves(_mm512_srli_epi32(words, 16)); }
 
-/// Bytes 0..15 and 16..31 of the weights of columns g, 4+g, 8+g, 12+g.
+/// Bits [shift, shift + count) of each word.
+HEADRACE_INLINE __m512i bits_of(__m512i words, std::uint32_t shift, std::uint32_t count) {
+  const __m512i moved = _mm512_srl_epi32(words, _mm_cvtsi32_si128(static_cast<int>(shift)));
+  return _mm512_and_si512(moved, _mm512_set1_epi32((1 << count) - 1));
+}
+
+/// Words 0..3 of the 16 bytes at `p` in each of 16 columns.
+HEADRACE_INLINE void load_words(const std::byte* p, std::size_t stride, __m512i (&words)[4]) {
+  __m512i columns[4];
+#pragma GCC unroll 4
+  for (int g = 0; g < 4; ++g) {
+    columns[g] = load_four(p + static_cast<std::size_t>(g) * stride, stride);
+  }
+  transpose_words(columns, words);
+}
+
+/// Scales and minimum of block `b` of 16 columns, in column order.
 template <WeightFormat Format>
-HEADRACE_INLINE void load_quants(const std::byte* block, std::size_t stride, __m512i& low,
-                                 __m512i& high) {
-  if constexpr (Format == WeightFormat::q8_0) {
-    const __m512i flip = _mm512_set1_epi8(-128);
-    low = _mm512_xor_si512(load_four(block + 2, stride), flip);
-    high = _mm512_xor_si512(load_four(block + 18, stride), flip);
+HEADRACE_INLINE void load_scales(const std::byte* row, std::size_t stride, std::uint32_t b,
+                                 F (&scales)[BlockTraits<Format>::scales], F& minimum) {
+  using Traits = BlockTraits<Format>;
+  const std::byte* unit = block_unit<Format>(row, b);
+  const std::uint32_t j = b % Traits::blocks;
+  __m512i words[4];
+  if constexpr (Format == WeightFormat::q6_k) {
+    load_words(unit + 194, stride, words);  // the last 16 bytes: scales 2..15, then the f16 scale
+    const F scale = high_halves(words[3]);
+    __m512i first;
+    if (j == 0) {
+      __m512i start[4];
+      load_words(unit + 192, stride, start);
+      first = start[0];
+    } else {
+      first = _mm512_srl_epi32(words[(j - 1) / 2], _mm_cvtsi32_si128((j - 1) % 2 == 0 ? 0 : 16));
+    }
+    const __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(first, 24), 24);
+    const __m512i high = _mm512_srai_epi32(_mm512_slli_epi32(first, 16), 24);
+    scales[0] = mul(scale, to_float(I{low}));
+    scales[1] = mul(scale, to_float(I{high}));
+    minimum = zero();
+  } else if constexpr (Traits::blocks > 1) {
+    load_words(unit, stride, words);
+    __m512i scale;
+    __m512i bottom;
+    if (j < 4) {
+      scale = bits_of(words[1], 8 * j, 6);
+      bottom = bits_of(words[2], 8 * j, 6);
+    } else {
+      const std::uint32_t at = 8 * (j - 4);
+      scale = _mm512_or_si512(bits_of(words[3], at, 4),
+                              _mm512_slli_epi32(bits_of(words[1], at + 6, 2), 4));
+      bottom = _mm512_or_si512(bits_of(words[3], at + 4, 4),
+                               _mm512_slli_epi32(bits_of(words[2], at + 6, 2), 4));
+    }
+    scales[0] = mul(low_halves(words[0]), to_float(I{scale}));
+    minimum = sub(zero(), mul(high_halves(words[0]), to_float(I{bottom})));
   } else {
-    const __m512i nibble = _mm512_set1_epi8(15);
-    const __m512i packed = load_four(block + BlockTraits<Format>::quants, stride);
-    low = _mm512_and_si512(packed, nibble);
-    high = _mm512_and_si512(_mm512_srli_epi16(packed, 4), nibble);
+    load_words(unit, stride, words);
+    scales[0] = low_halves(words[0]);
+    minimum = Traits::has_minimum ? high_halves(words[0]) : zero();
   }
 }
 
+/// Bytes 0..15 and 16..31 of the weights of block `b` of columns 0, 4, 8, 12 from `row` on.
 template <WeightFormat Format>
-HEADRACE_INLINE F row_product_16(const std::byte* first_block, std::size_t stride,
+HEADRACE_INLINE void load_quants(const std::byte* row, std::size_t stride, std::uint32_t b,
+                                 __m512i& low, __m512i& high) {
+  using Traits = BlockTraits<Format>;
+  const std::byte* unit = block_unit<Format>(row, b);
+  const std::uint32_t j = b % Traits::blocks;
+  const __m512i nibble = _mm512_set1_epi8(15);
+  const auto shifted = [](__m512i v, std::uint32_t count) {
+    return _mm512_srl_epi16(v, _mm_cvtsi32_si128(static_cast<int>(count)));
+  };
+  if constexpr (Format == WeightFormat::q8_0) {
+    const __m512i flip = _mm512_set1_epi8(-128);
+    low = _mm512_xor_si512(load_four(unit + 2, stride), flip);
+    high = _mm512_xor_si512(load_four(unit + 18, stride), flip);
+  } else if constexpr (Format == WeightFormat::q4_0 || Format == WeightFormat::q4_1) {
+    const __m512i packed = load_four(unit + Traits::quants, stride);
+    low = _mm512_and_si512(packed, nibble);
+    high = _mm512_and_si512(_mm512_srli_epi16(packed, 4), nibble);
+  } else if constexpr (Format == WeightFormat::q6_k) {
+    const std::uint32_t part = j % 4;
+    const std::byte* bottom = unit + j / 4 * 64 + (part & 1U) * 32;
+    const std::byte* top = unit + 128 + j / 4 * 32;
+    const auto join = [&](const std::byte* four, const std::byte* two) {
+      const __m512i q = _mm512_and_si512(shifted(load_four(four, stride), part / 2 * 4), nibble);
+      const __m512i upper =
+          _mm512_and_si512(shifted(load_four(two, stride), 2 * part), _mm512_set1_epi8(3));
+      return _mm512_or_si512(q, _mm512_slli_epi16(upper, 4));
+    };
+    low = join(bottom, top);
+    high = join(bottom + 16, top + 16);
+  } else {
+    const std::byte* q = unit + Traits::quants + j / 2 * 32;
+    low = _mm512_and_si512(shifted(load_four(q, stride), j % 2 * 4), nibble);
+    high = _mm512_and_si512(shifted(load_four(q + 16, stride), j % 2 * 4), nibble);
+    if constexpr (Format == WeightFormat::q5_k) {
+      const auto fifth = [&](const std::byte* bits) {
+        const __m512i one =
+            _mm512_and_si512(shifted(load_four(bits, stride), j), _mm512_set1_epi8(1));
+        return _mm512_slli_epi16(one, 4);
+      };
+      low = _mm512_or_si512(low, fifth(unit + 16));
+      high = _mm512_or_si512(high, fifth(unit + 32));
+    }
+  }
+}
+
+/// Formats with direct loads; the others go through read_block().
+template <WeightFormat Format>
+inline constexpr bool is_direct =
+    Format == WeightFormat::q4_0 || Format == WeightFormat::q4_1 || Format == WeightFormat::q8_0 ||
+    Format == WeightFormat::q4_k || Format == WeightFormat::q5_k || Format == WeightFormat::q6_k;
+
+template <WeightFormat Format>
+HEADRACE_INLINE F row_product_16(const std::byte* first_row, std::size_t stride,
                                  const QuantizedRows& row) {
   using Traits = BlockTraits<Format>;
   const std::uint32_t blocks = row.width / quant_block;
-  const std::size_t prefetch_bytes = 16 * Traits::bytes;
+  const std::size_t prefetch_bytes = 16 * Traits::bytes / Traits::blocks;
   F sum = zero();
   for (std::uint32_t b = 0; b < blocks; ++b) {
-    const std::byte* block = first_block + b * Traits::bytes;
-    const std::byte* ahead = first_block + 16 * stride + b * prefetch_bytes;
+    const std::byte* ahead = first_row + 16 * stride + b * prefetch_bytes;
     for (std::size_t line = 0; line < prefetch_bytes; line += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(ahead + line), _MM_HINT_T0);
     }
@@ -88,23 +177,26 @@ HEADRACE_INLINE F row_product_16(const std::byte* first_block, std::size_t strid
         _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a)));
     const __m512i a_high =
         _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + 16)));
-    __m512i words[4];
+    __m512i words[Traits::scales][4];
 #pragma GCC unroll 4
     for (int g = 0; g < 4; ++g) {
       __m512i low;
       __m512i high;
-      load_quants<Format>(block + static_cast<std::size_t>(g) * stride, stride, low, high);
-      words[g] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), low, a_low), high,
-                                     a_high);
+      load_quants<Format>(first_row + static_cast<std::size_t>(g) * stride, stride, b, low, high);
+      words[0][g] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), low, a_low);
+      constexpr int last = Traits::scales - 1;
+      const __m512i start = last == 0 ? words[0][g] : _mm512_setzero_si512();
+      words[last][g] = _mm512_dpbusd_epi32(start, high, a_high);
     }
-    __m512i dot = add_words(words);
-    if constexpr (Traits::offset != 0) {
-      dot = _mm512_sub_epi32(dot, _mm512_set1_epi32(Traits::offset * row.sums[b]));
+    I dots[Traits::scales];
+    for (std::size_t i = 0; i < Traits::scales; ++i) {
+      dots[i].v =
+          _mm512_add_epi32(add_words(words[i]), _mm512_set1_epi32(offset_dot<Format>(row, b, i)));
     }
-    const __m512i heads = load_heads(block, stride);
-    const F minimum = Traits::has_minimum ? high_halves(heads) : zero();
-    sum = add_block<Traits::has_minimum>(sum, I{dot}, low_halves(heads), minimum, row.scales[b],
-                                         row.scaled_sums[b]);
+    F scales[Traits::scales];
+    F minimum;
+    load_scales<Format>(first_row, stride, b, scales, minimum);
+    sum = add_block<Format>(sum, dots, scales, minimum, row.scales[b], row.scaled_sums[b]);
   }
   return sum;
 }
@@ -126,29 +218,30 @@ static void unpack_panel_direct(const WeightRows& weights, std::uint32_t first, 
   const std::uint32_t blocks = weights.width / quant_block;
   const std::size_t stride = weights.row_bytes;
   for (std::uint32_t group = 0; group < groups; ++group) {
-    const std::byte* start = weights.data + (first + group * lanes) * stride;
+    const std::byte* row = weights.data + (first + group * lanes) * stride;
     for (std::uint32_t b = 0; b < blocks; ++b) {
-      const std::byte* block = start + b * Traits::bytes;
       __m512i low[4];
       __m512i high[4];
 #pragma GCC unroll 4
       for (int g = 0; g < 4; ++g) {
-        load_quants<Format>(block + static_cast<std::size_t>(g) * stride, stride, low[g], high[g]);
+        load_quants<Format>(row + static_cast<std::size_t>(g) * stride, stride, b, low[g], high[g]);
       }
-      __m512i words[8];
-      __m512i t[4];
-      transpose_words(low, t);
-      for (int k = 0; k < 4; ++k) words[k] = t[k];
-      transpose_words(high, t);
-      for (int k = 0; k < 4; ++k) words[k + 4] = t[k];
+      __m512i words[2][4];
+      transpose_words(low, words[0]);
+      transpose_words(high, words[1]);
       for (std::uint32_t k = 0; k < 8; ++k) {
         _mm512_storeu_si512(out.weights + ((std::size_t{b} * 8 + k) * groups + group) * 64,
-                            words[k]);
+                            words[k / 4][k % 4]);
       }
-      const __m512i heads = load_heads(block, stride);
-      const std::size_t scale_at = (std::size_t{b} * groups + group) * lanes;
-      store(out.scales + scale_at, low_halves(heads));
-      if constexpr (Traits::has_minimum) store(out.minimums + scale_at, high_halves(heads));
+      F scales[Traits::scales];
+      F minimum;
+      load_scales<Format>(row, stride, b, scales, minimum);
+      for (std::size_t i = 0; i < Traits::scales; ++i) {
+        store(out.scales + ((b * Traits::scales + i) * groups + group) * lanes, scales[i]);
+      }
+      if constexpr (Traits::has_minimum) {
+        store(out.minimums + (std::size_t{b} * groups + group) * lanes, minimum);
+      }
     }
   }
 }
@@ -172,8 +265,7 @@ static void row_product(const WeightRows& weights, std::uint32_t first, std::uin
                         const QuantizedRows& row, IntegerPanel scratch, float* out,
                         bool accumulate) {
 #if defined(HEADRACE_ISA_AVX512)
-  if constexpr (Format == WeightFormat::q4_0 || Format == WeightFormat::q4_1 ||
-                Format == WeightFormat::q8_0) {
+  if constexpr (is_direct<Format>) {
     const std::uint32_t whole = columns / lanes * lanes;
     row_product_direct<Format>(weights, first, whole, row, out, accumulate);
     first += whole;
@@ -189,8 +281,7 @@ template <WeightFormat Format>
 static void unpack_panel(const WeightRows& weights, std::uint32_t first, std::uint32_t columns,
                          IntegerPanel out) {
 #if defined(HEADRACE_ISA_AVX512)
-  if constexpr (Format == WeightFormat::q4_0 || Format == WeightFormat::q4_1 ||
-                Format == WeightFormat::q8_0) {
+  if constexpr (is_direct<Format>) {
     if (columns == panel_columns) return unpack_panel_direct<Format>(weights, first, out);
   }
 #endif
@@ -213,6 +304,12 @@ HEADRACE_INLINE void with_format(WeightFormat format, Callable f) {
       return f.template operator()<WeightFormat::q8_0>();
     case WeightFormat::iq4_nl:
       return f.template operator()<WeightFormat::iq4_nl>();
+    case WeightFormat::q4_k:
+      return f.template operator()<WeightFormat::q4_k>();
+    case WeightFormat::q5_k:
+      return f.template operator()<WeightFormat::q5_k>();
+    case WeightFormat::q6_k:
+      return f.template operator()<WeightFormat::q6_k>();
     case WeightFormat::other:
       return;
   }

@@ -47,7 +47,8 @@ HEADRACE_TEST_EVERY_TABLE(RowInvariance);
 TEST_P(RowInvariance, ARowGivesTheSameBitsAloneAndAmongOthers) {
   TestRandom random(21);
   for (const FormatFacts& facts : integer_formats) {
-    for (const std::uint32_t width : widths) {
+    for (const std::uint32_t least : widths) {
+      const std::uint32_t width = facts.fit(least);
       for (const std::uint32_t outputs : output_counts) {
         SCOPED_TRACE(std::string(facts.name) + " " + std::to_string(width) + " x " +
                      std::to_string(outputs));
@@ -67,7 +68,7 @@ float defined_product(const KernelTable& table, const FormatFacts& facts, const 
   };
   float sum = 0;
   for (std::uint32_t b = 0; b < row.width / quant_block; ++b) {
-    const std::byte* block = weights + std::size_t{b} * facts.block_bytes;
+    const std::byte* block = weights + std::size_t{b} * facts.unit_bytes;
     std::uint16_t halves[2];
     std::memcpy(halves, block, sizeof(halves));
     std::int32_t dot = 0;
@@ -110,17 +111,18 @@ TEST_P(RowInvariance, HoldsWhetherAProductIsStoredOrAdded) {
   for (const FormatFacts& facts : integer_formats) {
     for (const std::uint32_t outputs : output_counts) {
       SCOPED_TRACE(std::string(facts.name) + ", outputs: " + std::to_string(outputs));
-      ASSERT_NO_FATAL_FAILURE(expect_row_invariance(facts, 64, outputs, false, random));
-      ASSERT_NO_FATAL_FAILURE(expect_row_invariance(facts, 64, outputs, true, random));
+      const std::uint32_t width = facts.fit(64);
+      ASSERT_NO_FATAL_FAILURE(expect_row_invariance(facts, width, outputs, false, random));
+      ASSERT_NO_FATAL_FAILURE(expect_row_invariance(facts, width, outputs, true, random));
     }
   }
 }
 
 TEST_P(RowInvariance, APanelMayBeginAtAnyColumn) {
   TestRandom random(23);
-  constexpr std::uint32_t width = 64;
   constexpr std::uint32_t outputs = 120;
   for (const FormatFacts& facts : integer_formats) {
+    const std::uint32_t width = facts.fit(64);
     SCOPED_TRACE(facts.name);
     const RandomMatrix matrix(facts, width, outputs, random);
     QuantizedBatch batch(table, random.normals(width), width);
@@ -145,9 +147,9 @@ TEST_P(RowInvariance, APanelMayBeginAtAnyColumn) {
 
 TEST_P(RowInvariance, OnlyTheNamedColumnsAreWritten) {
   TestRandom random(24);
-  constexpr std::uint32_t width = 32;
   constexpr std::uint32_t stride = 64;
   for (const FormatFacts& facts : integer_formats) {
+    const std::uint32_t width = facts.fit(32);
     const RandomMatrix matrix(facts, width, panel_columns, random);
     QuantizedBatch batch(table, random.normals(std::size_t{3} * width), width);
     for (std::uint32_t columns = 1; columns <= panel_columns; ++columns) {

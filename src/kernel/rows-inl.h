@@ -49,12 +49,12 @@ static void quantize_row(const float* x, QuantizedRows out) {
     std::int8_t* values = out.values + b * quant_block;
     store_int8(values, mul(v0, set1(inverse)));
     store_int8(values + lanes, mul(v1, set1(inverse)));
-    std::int32_t sum = 0;
-    for (std::uint32_t i = 0; i < quant_block; ++i) sum += values[i];
+    std::int32_t* sums = out.sums + std::size_t{b} * 2;
+    sums[0] = sums[1] = 0;
+    for (std::uint32_t i = 0; i < quant_block; ++i) sums[i / lanes] += values[i];
     const float scale = largest / 127.0F;
     out.scales[b] = scale;
-    out.sums[b] = sum;
-    out.scaled_sums[b] = scale * static_cast<float>(sum);
+    out.scaled_sums[b] = scale * static_cast<float>(sums[0] + sums[1]);
   }
 }
 

@@ -20,7 +20,7 @@ class RowKernels : public KernelTest {
   Quantized quantize(std::span<const float> row) const {
     const std::size_t blocks = row.size() / quant_block;
     Quantized out = {std::vector<std::int8_t>(row.size(), 99), std::vector<float>(blocks, 99),
-                     std::vector<float>(blocks, 99), std::vector<std::int32_t>(blocks, 99)};
+                     std::vector<float>(blocks, 99), std::vector<std::int32_t>(blocks * 2, 99)};
     table.quantize_row(row.data(), {out.values.data(), out.scales.data(), out.scaled_sums.data(),
                                     out.sums.data(), static_cast<std::uint32_t>(row.size())});
     return out;
@@ -129,11 +129,13 @@ TEST_P(RowKernels, TheLargestValueOfABlockBecomes127WhereverItStands) {
 TEST_P(RowKernels, SumsAreThoseOfTheQuantisedValues) {
   TestRandom random(34);
   const Quantized out = quantize(random.normals(320));
-  for (std::size_t block = 0; block < out.sums.size(); ++block) {
+  for (std::size_t block = 0; block < out.scales.size(); ++block) {
     const auto begin = out.values.begin() + static_cast<std::ptrdiff_t>(block * quant_block);
-    const std::int32_t sum = std::accumulate(begin, begin + quant_block, 0);
-    ASSERT_EQ(out.sums[block], sum);
-    ASSERT_EQ(out.scaled_sums[block], out.scales[block] * static_cast<float>(sum));
+    const std::int32_t first = std::accumulate(begin, begin + lanes, 0);
+    const std::int32_t second = std::accumulate(begin + lanes, begin + quant_block, 0);
+    ASSERT_EQ(out.sums[block * 2], first);
+    ASSERT_EQ(out.sums[block * 2 + 1], second);
+    ASSERT_EQ(out.scaled_sums[block], out.scales[block] * static_cast<float>(first + second));
   }
 }
 
@@ -144,7 +146,7 @@ TEST_P(RowKernels, RowsOfZerosAndOfTinyValuesQuantiseToZeros) {
     row[63] = tiny;
     const Quantized out = quantize(row);
     EXPECT_EQ(out.values, std::vector<std::int8_t>(64)) << tiny;
-    EXPECT_EQ(out.sums, std::vector<std::int32_t>(2)) << tiny;
+    EXPECT_EQ(out.sums, std::vector<std::int32_t>(4)) << tiny;
     EXPECT_EQ(out.scaled_sums, std::vector<float>(2)) << tiny;
   }
 }

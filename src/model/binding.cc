@@ -25,6 +25,12 @@ kernel::WeightFormat format_of(ggml_type type) {
       return kernel::WeightFormat::q8_0;
     case GGML_TYPE_IQ4_NL:
       return kernel::WeightFormat::iq4_nl;
+    case GGML_TYPE_Q4_K:
+      return kernel::WeightFormat::q4_k;
+    case GGML_TYPE_Q5_K:
+      return kernel::WeightFormat::q5_k;
+    case GGML_TYPE_Q6_K:
+      return kernel::WeightFormat::q6_k;
     default:
       return kernel::WeightFormat::other;
   }

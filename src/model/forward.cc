@@ -73,7 +73,7 @@ void ForwardPass::carve(Carver& carver) {
   carver.take(quantized_.values, rows * blocks * kernel::quant_block);
   carver.take(quantized_.scales, rows * blocks);
   carver.take(quantized_.scaled_sums, rows * blocks);
-  carver.take(quantized_.sums, rows * blocks);
+  carver.take(quantized_.sums, rows * blocks * 2);
 }
 
 template <typename Callable>
