@@ -1,9 +1,13 @@
 // The public C++ interface: an Engine (a model and its KV cache) and Sequences (contexts that
 // grow).
 //
-//   auto engine = headrace::Engine::open({.model_path = "model.gguf", .kv = {.memory_bytes = 64 <<
-//   20}}); auto sequence = (*engine)->new_sequence(); auto prompt = (*engine)->tokenize("Once upon
-//   a time", {}); auto answer = (*sequence)->generate(*prompt, {.max_tokens = 64});
+//   headrace::EngineOptions options;
+//   options.model_path = "model.gguf";
+//   options.kv.memory_bytes = 64 << 20;
+//   auto engine = headrace::Engine::open(options);
+//   auto sequence = (*engine)->new_sequence();
+//   auto prompt = (*engine)->tokenize("Once upon a time", {});
+//   auto answer = (*sequence)->generate(*prompt, {.max_tokens = 64});
 //
 // Thread-safety: an Engine and its sequences belong to one thread at a time. Different engines are
 // independent.
@@ -113,6 +117,12 @@ class Sequence {
                                       const GenerateOptions& options) = 0;
 };
 
+/// What one sequence reads in a step that several share.
+struct SequenceStep {
+  Sequence* sequence = nullptr;
+  std::span<const TokenId> tokens = {};
+};
+
 /// A model ready to run and the KV cache that its sequences share.
 class Engine {
  public:
@@ -142,6 +152,12 @@ class Engine {
 
   /// A new, empty sequence. Errors: out_of_budget.
   virtual Result<std::unique_ptr<Sequence>> new_sequence() = 0;
+
+  /// Reads tokens into several sequences of this engine with one pass over the weights, which is
+  /// what decoding is bound by. Each gets the logits() that append() would have given it, bit for
+  /// bit. Errors: those of append(), and invalid_argument (a sequence named twice); nothing is read
+  /// when the arguments are wrong, and the steps that completed stay when the world fails.
+  virtual Result<void> append_together(std::span<const SequenceStep> steps) = 0;
 };
 
 }  // namespace headrace

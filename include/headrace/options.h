@@ -30,11 +30,13 @@ struct KvOptions {
 /// What an Engine is opened with.
 struct EngineOptions {
   std::string model_path;  ///< a GGUF file
-  std::uint32_t context =
-      0;  ///< most tokens a sequence may have; 0: what the model was trained for
+  /// Most tokens that a sequence may have. 0: what the model was trained for.
+  std::uint32_t context = 0;
+  /// Most sequences alive at once, 1 to 1024: bookkeeping is reserved for them.
+  std::uint32_t sequences = 4;
   std::uint32_t threads = 0;  ///< threads that compute; 0: one per core
-  std::uint32_t chunk_tokens =
-      512;  ///< most prompt tokens of one forward pass; changes speed, never results
+  /// Most prompt tokens of one forward pass. Changes speed, never results.
+  std::uint32_t chunk_tokens = 512;
   KvOptions kv = {};
 };
 

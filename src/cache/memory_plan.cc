@@ -21,7 +21,7 @@ std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t s
   constexpr std::uint64_t bytes_per_slot = 256;
   const std::uint64_t table =
       PageTable::bytes(options.layers, blocks_of(options)) + options.context * sizeof(TokenId);
-  return sequences_planned * table + slots * bytes_per_slot;
+  return options.sequences * table + slots * bytes_per_slot;
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ DiskTierOptions tier_options(const PageStoreOptions& options) {
   DiskTierOptions disk;
   disk.directory = options.disk_directory;
   disk.limit_bytes = options.disk_bytes;
-  disk.max_pages = sequences_planned * blocks_of(options) * options.layers;
+  disk.max_pages = options.sequences * blocks_of(options) * options.layers;
   disk.shape = options.shape;
   return disk;
 }

@@ -10,9 +10,6 @@ namespace headrace {
 
 struct PageStoreOptions;
 
-/// Sequences that bookkeeping is reserved for.
-inline constexpr std::uint32_t sequences_planned = 4;
-
 struct MemoryPlan {
   std::uint32_t blocks_max = 0;    ///< blocks of a full context
   std::uint32_t slots = 0;         ///< pages of the pool

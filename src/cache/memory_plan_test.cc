@@ -114,7 +114,7 @@ TEST(MemoryPlan, AContextOfOneBlockAsksForNoMoreThanEverything) {
 
 TEST(MemoryPlan, ReservesTheIndexOfAllPagesThatSequencesCanStore) {
   const PageStoreOptions options = smol_lm2();
-  EXPECT_EQ(tier_options(options).max_pages, sequences_planned * 32 * 30);
+  EXPECT_EQ(tier_options(options).max_pages, options.sequences * 32 * 30);
   EXPECT_EQ(tier_options(options).directory, options.disk_directory);
 }
 

@@ -44,9 +44,9 @@ PageStore::PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes,
 PageStore::~PageStore() { HEADRACE_CHECK(tracked_.empty(), "a sequence outlives its cache"); }
 
 Result<void> PageStore::admit_sequence() {
-  if (live_sequences_ == sequences_planned) {
+  if (live_sequences_ == options_.sequences) {
     return Error{ErrorCode::out_of_budget,
-                 "this engine holds " + std::to_string(sequences_planned) +
+                 "this engine holds " + std::to_string(options_.sequences) +
                      " sequences already; end one before starting another"};
   }
   ++live_sequences_;

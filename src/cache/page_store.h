@@ -26,7 +26,8 @@ namespace headrace {
 struct PageStoreOptions {
   PageShape shape;
   std::uint32_t layers = 0;
-  std::uint32_t context = 0;  ///< most tokens of a sequence
+  std::uint32_t context = 0;    ///< most tokens of a sequence
+  std::uint32_t sequences = 4;  ///< most of them alive at once
   /// Limit of pool + metadata + IO buffers. 0: what one full context needs.
   std::uint64_t memory_bytes = 0;
   std::string disk_directory;    ///< used only when a full context does not fit
@@ -62,7 +63,7 @@ class PageStore {
   /// Errors: out_of_budget (tier full), io, with what to do.
   Result<void> make_room(std::uint32_t slots);
 
-  /// Bookkeeping for one more sequence. Errors: out_of_budget (sequences_planned live already).
+  /// Bookkeeping for one more sequence. Errors: out_of_budget (options.sequences live already).
   Result<void> admit_sequence();
   void dismiss_sequence() { --live_sequences_; }
 

@@ -54,7 +54,7 @@ TEST(PageStore, AFifthSequenceIsRefusedUntilAnotherEnds) {
   ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 20));
   std::vector<std::unique_ptr<SequenceCache>> sequences;
-  for (std::uint64_t id = 1; id <= sequences_planned; ++id) {
+  for (std::uint64_t id = 1; id <= PageStoreOptions().sequences; ++id) {
     sequences.push_back(SequenceCache::create(*store, id).value());
   }
   const auto fifth = SequenceCache::create(*store, 5);
@@ -69,7 +69,7 @@ TEST(PageStore, SequencesTakeTurnsInOnePool) {
   const unsigned seed = std::random_device{}();
   std::printf("seed=%u\n", seed);
   std::mt19937_64 random(seed);
-  for (std::uint32_t sequences = 2; sequences <= sequences_planned; ++sequences) {
+  for (std::uint32_t sequences = 2; sequences <= PageStoreOptions().sequences; ++sequences) {
     for (const std::uint32_t spare_slots : {0U, 1U, 4U, 9U}) {
       SCOPED_TRACE(std::to_string(sequences) + " sequences, spare " + std::to_string(spare_slots));
       ImmediateEnv env;

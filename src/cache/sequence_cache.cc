@@ -40,6 +40,12 @@ std::uint32_t SequenceCache::rows_possible(std::uint32_t wanted) const {
 }
 
 Result<void> SequenceCache::begin(std::uint32_t rows) {
+  HEADRACE_TRY(reserve(rows));
+  start(store_.stream_slots());
+  return {};
+}
+
+Result<void> SequenceCache::reserve(std::uint32_t rows) {
   HEADRACE_CHECK(rows > 0 && position() + rows <= store_.options().context,
                  "a step outside the context");
   const std::uint32_t blocks_needed = table_.block_of(position() + rows - 1) + 1;
@@ -57,11 +63,12 @@ Result<void> SequenceCache::begin(std::uint32_t rows) {
     }
   }
   step_rows_ = rows;
-  if (!store_.holds_everything()) {
-    fills_ = std::make_unique<FillQueue>(store_, table_, table_.layers(), table_.blocks(),
-                                         store_.stream_slots());
-  }
   return {};
+}
+
+void SequenceCache::start(std::uint32_t slots) {
+  if (store_.holds_everything()) return;
+  fills_ = std::make_unique<FillQueue>(store_, table_, table_.layers(), table_.blocks(), slots);
 }
 
 std::span<const RowSlice> SequenceCache::rows(std::uint32_t layer) {

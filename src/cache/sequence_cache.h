@@ -53,7 +53,7 @@ class BlockStream final : public PageStream {
 
 class SequenceCache final : public SequenceKv {
  public:
-  /// Errors: out_of_budget (bookkeeping is reserved for sequences_planned of them).
+  /// Errors: out_of_budget (as many live as the store was opened for).
   static Result<std::unique_ptr<SequenceCache>> create(PageStore& store, std::uint64_t id);
   ~SequenceCache() override;
   SequenceCache(const SequenceCache&) = delete;
@@ -64,9 +64,13 @@ class SequenceCache final : public SequenceKv {
   /// leave. At least 1.
   std::uint32_t rows_possible(std::uint32_t wanted) const;
 
-  /// Makes place for `rows` more tokens and starts to load what the step will read. Errors: those
-  /// of make_room().
+  /// reserve() and start() of a step that this sequence takes alone.
   Result<void> begin(std::uint32_t rows);
+  /// Makes place for `rows` more tokens. Errors: those of make_room().
+  Result<void> reserve(std::uint32_t rows);
+  /// Starts to load what the step will read, through at most `slots` slots. When sequences share a
+  /// step, all reserve() before one starts: making room may take pages of any of them.
+  void start(std::uint32_t slots);
   /// The rows of begin() are these tokens: seals the blocks that are full now.
   void commit(std::span<const TokenId> tokens);
   /// Ends a step whose forward pass failed, and gives the slots back that it had added; begin() can

@@ -71,6 +71,12 @@ class FakeEngine final : public Engine {
   }
 
   Result<std::unique_ptr<Sequence>> new_sequence() override;
+  Result<void> append_together(std::span<const SequenceStep> steps) override {
+    for (const SequenceStep& step : steps) {
+      HEADRACE_TRY(step.sequence->append(step.tokens, nullptr, nullptr));
+    }
+    return {};
+  }
 
  private:
   static void add_text(std::vector<TokenId>& tokens, std::string_view text) {

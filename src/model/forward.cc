@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <initializer_list>
 
 #include "base/check.h"
@@ -87,24 +88,55 @@ void ForwardPass::for_rows(std::uint32_t count, Callable callable) {
   });
 }
 
-void ForwardPass::embed(std::span<const TokenId> tokens) {
+void ForwardPass::place(std::span<const Segment> segments) {
+  parts_.clear();
+  std::uint32_t first = 0;
+  for (const Segment& segment : segments) {
+    const auto count = static_cast<std::uint32_t>(segment.tokens.size());
+    HEADRACE_CHECK(count > 0 && first + count <= rows_max_, "more rows than the workspace holds");
+    parts_.push_back({&segment, first, count, 0});
+    first += count;
+  }
+  HEADRACE_CHECK(!parts_.empty(), "a forward pass without rows");
+}
+
+void ForwardPass::keep_logits_rows() {
+  const ModelShape& shape = model_->shape;
+  std::uint32_t first = 0;
+  for (Part& part : parts_) {
+    const std::uint32_t skipped = std::min(part.segment->first_logits_row, part.count);
+    const std::uint32_t count = part.count - skipped;
+    const auto move = [&](float* rows, std::size_t width) {
+      std::memmove(rows + first * width, rows + (part.first + skipped) * width,
+                   count * width * sizeof(float));
+    };
+    move(hidden_, shape.embedding);
+    move(query_, shape.query_width());
+    part = {part.segment, first, count, skipped};
+    first += count;
+  }
+}
+
+void ForwardPass::embed(const Part& part) {
   const kernel::WeightMatrix& table = model_->embedding;
   const std::uint32_t width = model_->shape.embedding;
-  for_rows(static_cast<std::uint32_t>(tokens.size()), [&](std::uint32_t row) {
-    table.to_float(table.rows.data + static_cast<std::size_t>(tokens[row]) * table.rows.row_bytes,
-                   hidden_ + std::size_t{row} * width, width);
+  for_rows(part.count, [&](std::uint32_t row) {
+    const auto token = static_cast<std::size_t>(part.segment->tokens[row]);
+    table.to_float(table.rows.data + token * table.rows.row_bytes,
+                   hidden_ + std::size_t{part.first + row} * width, width);
   });
 }
 
-void ForwardPass::prepare_rope(const Segment& segment) {
+void ForwardPass::prepare_rope(const Part& part) {
   const RopeSpec& rope = model_->rope;
   const std::size_t pairs = rope.frequencies.size();
-  for_rows(static_cast<std::uint32_t>(segment.tokens.size()), [&](std::uint32_t row) {
-    const double position = segment.first_position + row;
+  for_rows(part.count, [&](std::uint32_t row) {
+    const double position = part.segment->first_position + row;
+    const std::size_t at = (part.first + row) * pairs;
     for (std::size_t i = 0; i < pairs; ++i) {
       const double angle = position * rope.frequencies[i];
-      cosine_[row * pairs + i] = static_cast<float>(std::cos(angle)) * rope.magnitude;
-      sine_[row * pairs + i] = static_cast<float>(std::sin(angle)) * rope.magnitude;
+      cosine_[at + i] = static_cast<float>(std::cos(angle)) * rope.magnitude;
+      sine_[at + i] = static_cast<float>(std::sin(angle)) * rope.magnitude;
     }
   });
 }
@@ -153,11 +185,9 @@ void ForwardPass::multiply(
   }
 }
 
-void ForwardPass::write_kv(const Segment& segment, std::uint32_t layer) {
+void ForwardPass::rotate_heads(std::uint32_t count) {
   const ModelShape& shape = model_->shape;
-  const PageShape& page = segment.kv->shape();
   const auto pairs = static_cast<std::uint32_t>(model_->rope.frequencies.size());
-  const auto count = static_cast<std::uint32_t>(segment.tokens.size());
   for_rows(count, [&](std::uint32_t row) {
     const auto rotate = [&](float* heads, std::uint32_t head_count) {
       for (std::uint32_t head = 0; head < head_count; ++head) {
@@ -169,9 +199,15 @@ void ForwardPass::write_kv(const Segment& segment, std::uint32_t layer) {
     rotate(query_ + std::size_t{row} * shape.query_width(), shape.query_heads);
     rotate(key_ + std::size_t{row} * shape.kv_width(), shape.kv_heads);
   });
-  for (const RowSlice& slice : segment.kv->rows(layer)) {
+}
+
+void ForwardPass::write_kv(const Part& part, std::uint32_t layer) {
+  const ModelShape& shape = model_->shape;
+  SequenceKv& kv = *part.segment->kv;
+  const PageShape& page = kv.shape();
+  for (const RowSlice& slice : kv.rows(layer)) {
     for_rows(slice.rows, [&](std::uint32_t i) {
-      const std::size_t at = std::size_t{slice.first_row + i} * shape.kv_width();
+      const std::size_t at = std::size_t{part.first + slice.first_row + i} * shape.kv_width();
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
         kernel::kernels().store_kv(key_ + at + head * shape.head_dim,
                                    value_ + at + head * shape.head_dim, slice.first_token + i,
@@ -182,80 +218,100 @@ void ForwardPass::write_kv(const Segment& segment, std::uint32_t layer) {
   }
 }
 
-void ForwardPass::run_keys_and_values(const Segment& segment, std::uint32_t layer) {
+void ForwardPass::run_keys_and_values(std::uint32_t layer) {
   const ModelShape& shape = model_->shape;
   const LayerWeights& weights = model_->layers[layer];
-  const auto count = static_cast<std::uint32_t>(segment.tokens.size());
+  const std::uint32_t count = row_count();
   norm_rows(weights.attention_norm, hidden_, count);
   multiply({{&weights.query, {query_, shape.query_width(), false}},
             {&weights.key, {key_, shape.kv_width(), false}},
             {&weights.value, {value_, shape.kv_width(), false}}},
            input_rows(normed_, shape.embedding, count));
-  write_kv(segment, layer);
+  rotate_heads(count);
+  for (const Part& part : parts_) write_kv(part, layer);
 }
 
-Result<void> ForwardPass::run_attention(const Segment& segment, std::uint32_t layer,
-                                        RowRange rows) {
+Result<void> ForwardPass::run_attention(std::uint32_t layer) {
   const ModelShape& shape = model_->shape;
-  const std::size_t at = std::size_t{rows.first} * shape.query_width();
-  HEADRACE_TRY(
-      attention_.run({query_ + at, attended_ + at, rows.count, segment.first_position + rows.first},
-                     segment.kv->shape(), segment.kv->attend(layer)));
-  float* hidden = hidden_ + std::size_t{rows.first} * shape.embedding;
-  multiply({{&model_->layers[layer].attention_output, {hidden, shape.embedding, true}}},
-           input_rows(attended_ + at, shape.query_width(), rows.count));
+  for (const Part& part : parts_) {
+    if (part.count == 0) continue;
+    const std::size_t at = std::size_t{part.first} * shape.query_width();
+    const std::uint32_t position = part.segment->first_position + part.skipped;
+    HEADRACE_TRY(attention_.run({query_ + at, attended_ + at, part.count, position},
+                                part.segment->kv->shape(), part.segment->kv->attend(layer)));
+  }
+  multiply({{&model_->layers[layer].attention_output, {hidden_, shape.embedding, true}}},
+           input_rows(attended_, shape.query_width(), row_count()));
   return {};
 }
 
-void ForwardPass::run_feed_forward(const LayerWeights& layer, RowRange rows) {
+void ForwardPass::run_feed_forward(const LayerWeights& layer) {
   const ModelShape& shape = model_->shape;
-  float* hidden = hidden_ + std::size_t{rows.first} * shape.embedding;
-  norm_rows(layer.feed_forward_norm, hidden, rows.count);
+  const std::uint32_t count = row_count();
+  norm_rows(layer.feed_forward_norm, hidden_, count);
   multiply({{&layer.gate, {gate_, shape.feed_forward, false}},
             {&layer.up, {up_, shape.feed_forward, false}}},
-           input_rows(normed_, shape.embedding, rows.count));
-  for_rows(rows.count, [&](std::uint32_t row) {
+           input_rows(normed_, shape.embedding, count));
+  for_rows(count, [&](std::uint32_t row) {
     const std::size_t at = std::size_t{row} * shape.feed_forward;
     kernel::kernels().swiglu(gate_ + at, up_ + at, shape.feed_forward, gate_ + at);
   });
-  multiply({{&layer.down, {hidden, shape.embedding, true}}},
-           input_rows(gate_, shape.feed_forward, rows.count));
+  multiply({{&layer.down, {hidden_, shape.embedding, true}}},
+           input_rows(gate_, shape.feed_forward, count));
 }
 
-void ForwardPass::run_output(const Segment& segment, const RowLogits& on_logits) {
+bool ForwardPass::deliver(const BatchLogits& on_logits, std::uint32_t first, std::uint32_t count) {
+  for (std::uint32_t row = first; row < first + count; ++row) {
+    std::size_t index = 0;
+    while (row >= parts_[index].first + parts_[index].count) ++index;
+    const Part& part = parts_[index];
+    const float* logits = logits_ + std::size_t{row - first} * model_->shape.vocabulary;
+    if (!on_logits(index, part.skipped + row - part.first, logits)) return false;
+  }
+  return true;
+}
+
+void ForwardPass::run_output(const BatchLogits& on_logits) {
   const ModelShape& shape = model_->shape;
-  const auto count = static_cast<std::uint32_t>(segment.tokens.size());
+  const std::uint32_t count = row_count();
   const Linear output{model_->output, nullptr};
-  for (std::uint32_t row = segment.first_logits_row; row < count; row += logits_rows) {
+  for (std::uint32_t row = 0; row < count; row += logits_rows) {
     const std::uint32_t rows = std::min(logits_rows, count - row);
     norm_rows(model_->output_norm, hidden_ + std::size_t{row} * shape.embedding, rows);
     multiply({{&output, {logits_, shape.vocabulary, false}}},
              input_rows(normed_, shape.embedding, rows));
-    for (std::uint32_t i = 0; i < rows; ++i) {
-      if (!on_logits(row + i, logits_ + std::size_t{i} * shape.vocabulary)) return;
-    }
+    if (!deliver(on_logits, row, rows)) return;
   }
 }
 
 Result<void> ForwardPass::run(const Segment& segment, const RowLogits& on_logits) {
-  const auto count = static_cast<std::uint32_t>(segment.tokens.size());
-  HEADRACE_CHECK(count > 0 && count <= rows_max_, "a segment of more rows than the workspace");
+  return run({&segment, 1}, [&](std::size_t, std::uint32_t row, const float* logits) {
+    return on_logits(row, logits);
+  });
+}
+
+Result<void> ForwardPass::run(std::span<const Segment> segments, const BatchLogits& on_logits) {
+  place(segments);
   const auto layers = static_cast<std::uint32_t>(model_->layers.size());
-  const std::uint32_t layers_end = segment.layers_end == 0 ? layers : segment.layers_end;
-  embed(segment.tokens);
-  prepare_rope(segment);
-  const bool to_the_end = layers_end == layers;
-  for (std::uint32_t layer = 0; layer < layers_end; ++layer) {
-    run_keys_and_values(segment, layer);
-    // Of the last layer only the rows that give logits are needed beyond their keys and values.
-    RowRange rows{0, count};
-    if (layer + 1 == layers_end) rows.first = to_the_end ? segment.first_logits_row : count;
-    rows.count = count - rows.first;
-    if (rows.count == 0) break;
-    HEADRACE_TRY(run_attention(segment, layer, rows));
-    run_feed_forward(model_->layers[layer], rows);
+  const std::uint32_t wanted = segments.front().layers_end;
+  const std::uint32_t layers_end = wanted == 0 ? layers : wanted;
+  for (const Part& part : parts_) {
+    HEADRACE_CHECK(part.segment->layers_end == wanted, "segments that run to different layers");
+    embed(part);
+    prepare_rope(part);
   }
-  if (to_the_end) run_output(segment, on_logits);
+  for (std::uint32_t layer = 0; layer < layers_end; ++layer) {
+    run_keys_and_values(layer);
+    if (layer + 1 == layers_end) {
+      // Of the last layer only the rows that give logits are needed beyond keys and values.
+      if (layers_end < layers) break;
+      keep_logits_rows();
+      if (row_count() == 0) break;
+    }
+    HEADRACE_TRY(run_attention(layer));
+    run_feed_forward(model_->layers[layer]);
+  }
+  if (layers_end == layers && row_count() > 0) run_output(on_logits);
   return {};
 }
 

@@ -1,5 +1,6 @@
-// The forward pass: rows of tokens in, keys and values into their pages, logits out. New tokens,
-// prompt chunks and replays are the same kind of row.
+// The forward pass: rows of tokens in, keys and values into their pages, logits out. Rows of
+// several sequences share one pass over the weights. New tokens, prompt chunks and replays are the
+// same kind of row.
 //
 //   for each layer: norm -> q, k, v -> rotate -> write k, v rows -> fold over pages -> output
 //   projection (+ residual)
@@ -35,6 +36,9 @@ struct Segment {
 /// Receives logits [vocabulary] of one row of the segment, in row order. Return false to stop (no
 /// error).
 using RowLogits = std::function<bool(std::uint32_t row, const float* logits)>;
+/// The same for rows of several segments, segment after segment.
+using BatchLogits =
+    std::function<bool(std::size_t segment, std::uint32_t row, const float* logits)>;
 
 class ForwardPass {
  public:
@@ -49,6 +53,11 @@ class ForwardPass {
   /// segment's own rows has been written then, and running it again gives the same bits.
   Result<void> run(const Segment& segment, const RowLogits& on_logits);
 
+  /// Runs several segments, 1 to rows_max() rows in all, of different sequences, each with the bits
+  /// that it has alone. They run to the same layer. Errors: as above; of the first segment that has
+  /// one.
+  Result<void> run(std::span<const Segment> segments, const BatchLogits& on_logits);
+
  private:
   ForwardPass(const Model& model, Parallel& parallel, std::uint32_t rows_max,
               kernel::MatrixMultiplier multiplier, Attention attention)
@@ -61,22 +70,32 @@ class ForwardPass {
   struct Carver;
   Result<void> allocate();
   void carve(Carver& carver);
-  void embed(std::span<const TokenId> tokens);
-  void prepare_rope(const Segment& segment);
+  /// Rows of one segment in the workspace.
+  struct Part {
+    const Segment* segment = nullptr;
+    std::uint32_t first = 0;  ///< row of the workspace
+    std::uint32_t count = 0;
+    std::uint32_t skipped = 0;  ///< rows of the segment before these, which are done
+  };
+
+  void place(std::span<const Segment> segments);
+  /// Keeps only the rows that give logits.
+  void keep_logits_rows();
+  std::uint32_t row_count() const { return parts_.back().first + parts_.back().count; }
+  void embed(const Part& part);
+  void prepare_rope(const Part& part);
   /// Rows as a matrix product wants them: quantised if `quantize`.
   kernel::InputRows input_rows(const float* rows, std::uint32_t width, std::uint32_t count);
   void norm_rows(const float* weight, const float* x, std::uint32_t count);
   void multiply(std::initializer_list<std::pair<const Linear*, kernel::OutputRows>> products,
                 const kernel::InputRows& input);
-  void write_kv(const Segment& segment, std::uint32_t layer);
-  struct RowRange {
-    std::uint32_t first = 0;
-    std::uint32_t count = 0;
-  };
-  void run_keys_and_values(const Segment& segment, std::uint32_t layer);
-  Result<void> run_attention(const Segment& segment, std::uint32_t layer, RowRange rows);
-  void run_feed_forward(const LayerWeights& layer, RowRange rows);
-  void run_output(const Segment& segment, const RowLogits& on_logits);
+  void rotate_heads(std::uint32_t count);
+  void write_kv(const Part& part, std::uint32_t layer);
+  void run_keys_and_values(std::uint32_t layer);
+  Result<void> run_attention(std::uint32_t layer);
+  void run_feed_forward(const LayerWeights& layer);
+  void run_output(const BatchLogits& on_logits);
+  bool deliver(const BatchLogits& on_logits, std::uint32_t first, std::uint32_t count);
 
   template <typename Callable>
   void for_rows(std::uint32_t count, Callable callable);
@@ -86,6 +105,7 @@ class ForwardPass {
   std::uint32_t rows_max_;
   kernel::MatrixMultiplier multiplier_;
   Attention attention_;
+  std::vector<Part> parts_;
 
   // Workspace, [row][width] each.
   AlignedBuffer memory_;

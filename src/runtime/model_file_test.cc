@@ -1,7 +1,3 @@
-// Built only where src/CMakeLists.txt gives this module
-//   TEST_LINK headrace_test_support llama_cpp::llama_cpp
-#if __has_include("ggml.h")
-
 #include "runtime/model_file.h"
 
 #include <gtest/gtest.h>
@@ -55,5 +51,3 @@ TEST_F(ModelFileTest, AFileThatIsMissingIsNotFound) {
 
 }  // namespace
 }  // namespace headrace
-
-#endif

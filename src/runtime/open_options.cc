@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::uint32_t threads_most = 256;
 constexpr std::uint32_t chunk_tokens_most = 8192;
+constexpr std::uint32_t sequences_most = 1024;
 constexpr std::uint32_t block_tokens_most = 4096;
 
 Error out_of_range(const std::string& option, std::uint64_t value, const std::string& range) {
@@ -31,6 +32,10 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
   if (checked.threads == 0) checked.threads = static_cast<std::uint32_t>(env.hardware_threads());
   if (checked.threads > threads_most) {
     return out_of_range("--threads", checked.threads, "1 to " + std::to_string(threads_most));
+  }
+  if (checked.sequences == 0 || checked.sequences > sequences_most) {
+    return out_of_range("the number of sequences", checked.sequences,
+                        "1 to " + std::to_string(sequences_most));
   }
   if (checked.chunk_tokens == 0 || checked.chunk_tokens > chunk_tokens_most) {
     return out_of_range("--chunk", checked.chunk_tokens,

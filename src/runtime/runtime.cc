@@ -1,6 +1,7 @@
 #include "runtime/runtime.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "cache/replay.h"
 #include "runtime/open_options.h"
@@ -43,6 +44,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.shape = {checked.kv.tokens_per_block, info_.kv_heads, info_.head_dim, checked.kv.type};
   store.layers = info_.layers;
   store.context = checked.context;
+  store.sequences = checked.sequences;
   store.memory_bytes = checked.kv.memory_bytes;
   store.disk_directory = checked.kv.disk_directory;
   store.disk_bytes = checked.kv.disk_bytes;
@@ -70,19 +72,58 @@ std::uint32_t Runtime::rows_possible(const SequenceCache& sequence, std::size_t 
 
 Result<void> Runtime::step(SequenceCache& sequence, std::span<const TokenId> tokens,
                            std::uint32_t first_logits_row, const RowLogits& on_logits) {
-  std::uint32_t rebuilds_left = 2 * sequence.table().blocks() * sequence.table().layers();
-  while (true) {
-    HEADRACE_TRY(sequence.begin(static_cast<std::uint32_t>(tokens.size())));
-    const Segment segment{&sequence, tokens, static_cast<std::uint32_t>(sequence.tokens().size()),
-                          first_logits_row, 0};
-    Result<void> outcome = forward_->run(segment, on_logits);
-    if (outcome.ok()) {
-      sequence.commit(tokens);
-      return {};
+  const StepPart part{&sequence, tokens, first_logits_row};
+  const auto taken = step({&part, 1}, [&](std::size_t, std::uint32_t row, const float* logits) {
+    return on_logits(row, logits);
+  });
+  return taken.ok() ? Result<void>() : Result<void>(taken.error());
+}
+
+Result<std::size_t> Runtime::begin(std::span<const StepPart> parts) {
+  const std::size_t most = store_->holds_everything()
+                               ? parts.size()
+                               : std::min<std::size_t>(parts.size(), store_->stream_slots());
+  std::size_t taken = 0;
+  while (taken < most) {
+    const auto rows = static_cast<std::uint32_t>(parts[taken].tokens.size());
+    Result<void> reserved = parts[taken].sequence->reserve(rows);
+    if (!reserved.ok()) {
+      parts[taken].sequence->abort();
+      if (taken > 0 && reserved.error().code == ErrorCode::out_of_budget) break;
+      for (std::size_t i = 0; i < taken; ++i) parts[i].sequence->abort();
+      return std::move(reserved).error();
     }
-    sequence.abort();
-    if (outcome.error().code != ErrorCode::page_lost) return outcome;
-    HEADRACE_TRY(replay(sequence, *sequence.lost(), rebuilds_left));
+    ++taken;
+  }
+  const auto share = store_->stream_slots() / static_cast<std::uint32_t>(taken);
+  for (std::size_t i = 0; i < taken; ++i) parts[i].sequence->start(share);
+  return taken;
+}
+
+Result<std::size_t> Runtime::step(std::span<const StepPart> parts, const BatchLogits& on_logits) {
+  std::uint32_t rebuilds_left = 0;
+  for (const StepPart& part : parts) {
+    rebuilds_left += 2 * part.sequence->table().blocks() * part.sequence->table().layers();
+  }
+  while (true) {
+    HEADRACE_TRY_ASSIGN(const std::size_t taken, begin(parts));
+    std::vector<Segment> segments;
+    for (const StepPart& part : parts.first(taken)) {
+      segments.push_back({part.sequence, part.tokens,
+                          static_cast<std::uint32_t>(part.sequence->tokens().size()),
+                          part.first_logits_row, 0});
+    }
+    Result<void> outcome = forward_->run(segments, on_logits);
+    if (outcome.ok()) {
+      for (const StepPart& part : parts.first(taken)) part.sequence->commit(part.tokens);
+      return taken;
+    }
+    for (const StepPart& part : parts.first(taken)) part.sequence->abort();
+    if (outcome.error().code != ErrorCode::page_lost) return std::move(outcome).error();
+    for (const StepPart& part : parts.first(taken)) {
+      if (!part.sequence->lost()) continue;
+      HEADRACE_TRY(replay(*part.sequence, *part.sequence->lost(), rebuilds_left));
+    }
   }
 }
 

@@ -35,12 +35,24 @@ class Runtime final : public Engine {
     return vocabulary_->chat_prompt(messages);
   }
   Result<std::unique_ptr<Sequence>> new_sequence() override;
+  Result<void> append_together(std::span<const SequenceStep> steps) override;
 
   /// One step of one sequence: `tokens` (at most rows_possible()) join it. Rows from
   /// `first_logits_row` on give logits. A page that does not verify is replayed, and the step
   /// repeated.
   Result<void> step(SequenceCache& sequence, std::span<const TokenId> tokens,
                     std::uint32_t first_logits_row, const RowLogits& on_logits);
+
+  /// One sequence's part of a step.
+  struct StepPart {
+    SequenceCache* sequence = nullptr;
+    std::span<const TokenId> tokens;
+    std::uint32_t first_logits_row = 0;
+  };
+  /// One step of several sequences, which share one pass over the weights. Returns how many of
+  /// `parts`, from the first on, took part: at least one, and fewer than all when there are not
+  /// enough slots for all at once.
+  Result<std::size_t> step(std::span<const StepPart> parts, const BatchLogits& on_logits);
 
   /// Most rows of the next step of `sequence`, up to `wanted`.
   std::uint32_t rows_possible(const SequenceCache& sequence, std::size_t wanted) const;
@@ -51,6 +63,8 @@ class Runtime final : public Engine {
  private:
   explicit Runtime(Env& env) : env_(env) {}
   Result<void> load(const EngineOptions& options);
+  /// Reserves and starts as many of `parts` as there are slots for. Errors: of the first one.
+  Result<std::size_t> begin(std::span<const StepPart> parts);
   /// Rebuilds a lost page, and before it those that it needs: at most `rebuilds_left` together.
   Result<void> replay(SequenceCache& sequence, const PagePlace& lost, std::uint32_t& rebuilds_left);
 

@@ -1,7 +1,3 @@
-// Built only where src/CMakeLists.txt gives this module
-//   TEST_LINK headrace_test_support llama_cpp::llama_cpp
-#if __has_include("ggml.h")
-
 #include "runtime/runtime.h"
 
 #include <gtest/gtest.h>
@@ -236,5 +232,3 @@ TEST_F(RuntimeTest, AFifthSequenceIsRefused) {
 
 }  // namespace
 }  // namespace headrace
-
-#endif

@@ -53,8 +53,7 @@ Result<void> RuntimeSequence::append(std::span<const TokenId> tokens,
     const std::uint32_t first_logits_row = on_logits ? 0 : last ? rows - 1 : rows;
     HEADRACE_TRY(runtime_.step(*cache_, tokens.subspan(done, rows), first_logits_row,
                                [&](std::uint32_t row, const float* logits) {
-                                 if (row + 1 == rows)
-                                   logits_.assign(logits, logits + runtime_.model().vocabulary);
+                                 if (row + 1 == rows) set_logits(logits);
                                  if (on_logits && !stopped)
                                    stopped = !on_logits(first_position + row, logits);
                                  return true;

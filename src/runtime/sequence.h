@@ -21,9 +21,15 @@ class RuntimeSequence final : public Sequence {
   Result<Generation> generate(std::span<const TokenId> prompt,
                               const GenerateOptions& options) override;
 
- private:
+  /// What append() would refuse before reading anything.
   Result<void> check(std::span<const TokenId> tokens) const;
+  const Runtime& runtime() const { return runtime_; }
+  SequenceCache& cache() { return *cache_; }
+  void set_logits(const float* logits) {
+    logits_.assign(logits, logits + runtime_.model().vocabulary);
+  }
 
+ private:
   Runtime& runtime_;
   std::unique_ptr<SequenceCache> cache_;
   std::vector<float> logits_;

@@ -1,7 +1,3 @@
-// Built only where src/CMakeLists.txt gives this module
-//   TEST_LINK headrace_test_support llama_cpp::llama_cpp
-#if __has_include("ggml.h")
-
 #include "runtime/sequence.h"
 
 #include <gtest/gtest.h>
@@ -151,11 +147,14 @@ TEST_F(SequenceGenerate, EndsWithLengthAfterTheTokensThatWereAskedFor) {
   Engine& engine = open(roomy());
   const auto sequence = new_sequence(engine);
   for (const std::uint32_t most : {1U, 2U, 20U}) {
+    const std::size_t before = sequence->tokens().size();
     const auto answer = sequence->generate(prompt_, options(most));
     ASSERT_TRUE(answer.ok()) << answer.error().message;
     EXPECT_EQ(answer->finish_reason, "length");
     EXPECT_EQ(answer->tokens.size(), most);
     EXPECT_EQ(answer->prompt_tokens, prompt_.size());
+    EXPECT_EQ(sequence->tokens().size(), before + prompt_.size() + most - 1)
+        << "the last one is not read: nothing follows it";
     EXPECT_GE(answer->prefill_seconds, 0.0);
     EXPECT_GE(answer->decode_seconds, 0.0);
   }
@@ -309,5 +308,3 @@ TEST_F(SequenceGenerate, ADiskThatFailsInTheMiddleIsAnErrorAndNotAShortAnswer) {
 
 }  // namespace
 }  // namespace headrace
-
-#endif
