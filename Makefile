@@ -46,9 +46,10 @@ format: ## Format the sources in place
 lint: setup ## clang-tidy over the C++ sources
 	@tools/lint.sh
 
-bench: setup ## Speed side by side with llama-bench
+bench: setup ## Speed side by side with llama-bench, and of sequences that decode together
 	@tools/build.sh bench
 	@python3 bench/compare.py
+	@build/bench/bench/batch_decode build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 clean: ## Remove what was built; downloads stay
 	rm -rf build/dev build/release build/test build/asan build/tsan build/bench build/lint

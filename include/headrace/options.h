@@ -15,7 +15,8 @@ namespace headrace {
 /// Where keys and values live and how much room they have.
 struct KvOptions {
   KvType type = KvType::f16;
-  /// Limit for KV pool + page metadata + IO buffers, in bytes. 0: what one full context needs.
+  /// Limit for KV pool + page metadata + IO buffers, in bytes. 0: what full contexts
+  /// of all sequences need; the memory is touched only as it is used.
   std::uint64_t memory_bytes = 0;
   /// Directory for pages that do not fit. Empty: the system's temporary directory, used only when
   /// needed.

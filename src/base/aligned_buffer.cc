@@ -24,7 +24,8 @@ AlignedBuffer::~AlignedBuffer() {
 
 Result<AlignedBuffer> AlignedBuffer::allocate(std::size_t bytes) {
   if (bytes == 0) return AlignedBuffer();
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
     return Error{ErrorCode::out_of_budget, "cannot allocate " + format_byte_count(bytes) + ": " +
                                                std::generic_category().message(errno)};

@@ -15,7 +15,12 @@ std::uint32_t blocks_of(const PageStoreOptions& options) {
   return (options.context + options.shape.tokens - 1) / options.shape.tokens;
 }
 
-/// Page tables and tokens of a few sequences, and what the pool and the eviction policy note per
+/// Pages of all sequences, each with a full context.
+std::uint64_t all_pages(const PageStoreOptions& options) {
+  return std::uint64_t{options.sequences} * blocks_of(options) * options.layers;
+}
+
+/// Page tables and tokens of all sequences, and what the pool and the eviction policy note per
 /// slot.
 std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t slots) {
   constexpr std::uint64_t bytes_per_slot = 256;
@@ -30,13 +35,13 @@ DiskTierOptions tier_options(const PageStoreOptions& options) {
   DiskTierOptions disk;
   disk.directory = options.disk_directory;
   disk.limit_bytes = options.disk_bytes;
-  disk.max_pages = options.sequences * blocks_of(options) * options.layers;
+  disk.max_pages = static_cast<std::uint32_t>(all_pages(options));
   disk.shape = options.shape;
   return disk;
 }
 
 std::uint64_t full_memory_bytes(const PageStoreOptions& options) {
-  const std::uint64_t slots = std::uint64_t{blocks_of(options)} * options.layers;
+  const std::uint64_t slots = all_pages(options);
   return slots * PagePool::slot_bytes(options.shape) + bookkeeping_bytes(options, slots);
 }
 
@@ -47,16 +52,15 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   const std::uint64_t full = full_memory_bytes(options);
   plan.limit_bytes = options.memory_bytes == 0 ? full : options.memory_bytes;
   if (plan.limit_bytes >= full) {
-    plan.slots = plan.blocks_max * options.layers;
+    plan.slots = static_cast<std::uint32_t>(all_pages(options));
   } else {
     plan.io_bytes = disk_tier_memory_bytes(tier_options(options));
     const std::uint64_t least_slots = options.layers + stream_slots_min;
     const std::uint64_t least =
         plan.io_bytes + bookkeeping_bytes(options, least_slots) + least_slots * slot_bytes;
     if (plan.limit_bytes < least) {
-      // A short context may need less with everything in memory than with a few pages streaming.
-      const std::uint64_t pages =
-          full < least ? std::uint64_t{plan.blocks_max} * options.layers : least_slots;
+      // Short contexts may need less with everything in memory than with a few pages streaming.
+      const std::uint64_t pages = full < least ? all_pages(options) : least_slots;
       return Error{ErrorCode::out_of_budget,
                    "a KV memory of " + format_byte_count(plan.limit_bytes) +
                        " is too small for one step: " + std::to_string(pages) + " pages of " +

@@ -27,7 +27,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options);
 /// The tier below a pool that does not hold everything.
 DiskTierOptions tier_options(const PageStoreOptions& options);
 
-/// Bytes that a full context needs with everything in memory, bookkeeping included.
+/// Bytes that full contexts of all sequences need with everything in memory, bookkeeping included.
 std::uint64_t full_memory_bytes(const PageStoreOptions& options);
 
 }  // namespace headrace

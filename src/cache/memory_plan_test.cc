@@ -18,6 +18,7 @@ PageStoreOptions smol_lm2() {
   options.shape = {.tokens = 256, .kv_heads = 3, .head_dim = 64, .type = KvType::f16};
   options.layers = 30;
   options.context = 8192;
+  options.sequences = 1;
   options.disk_directory = "/tmp/kv";
   return options;
 }
@@ -64,8 +65,8 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 INSTANTIATE_TEST_SUITE_P(Sizes, MemoryPlanTable,
                          testing::Values(PlanCase{"Everything", 0, 960, 0},
                                          PlanCase{"MoreThanEverything", 1'000 * mib, 960, 0},
-                                         PlanCase{"Half", 90 * mib, 476, 32},
-                                         PlanCase{"Eighth", 180 * mib / 8, 116, 14}),
+                                         PlanCase{"Half", 90 * mib, 478, 32},
+                                         PlanCase{"Eighth", 180 * mib / 8, 118, 14}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(MemoryPlan, EverythingFitsIntoWhatAFullContextNeedsAndNotIntoAByteLess) {
@@ -76,6 +77,14 @@ TEST(MemoryPlan, EverythingFitsIntoWhatAFullContextNeedsAndNotIntoAByteLess) {
   --options.memory_bytes;
   EXPECT_GT(plan_memory(options)->stream_slots, 0U);
   EXPECT_LT(plan_memory(options)->slots, 960U);
+}
+
+TEST(MemoryPlan, EverythingIsAFullContextOfEachSequence) {
+  PageStoreOptions options = smol_lm2();
+  options.sequences = 3;
+  EXPECT_EQ(plan_memory(options)->slots, 3 * 960U);
+  options.memory_bytes = full_memory_bytes(smol_lm2());
+  EXPECT_GT(plan_memory(options)->stream_slots, 0U) << "one context of three does";
 }
 
 TEST(MemoryPlan, TheLeastMemoryHoldsOneBlockAndThreePagesThatStream) {

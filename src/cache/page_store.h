@@ -28,9 +28,9 @@ struct PageStoreOptions {
   std::uint32_t layers = 0;
   std::uint32_t context = 0;    ///< most tokens of a sequence
   std::uint32_t sequences = 4;  ///< most of them alive at once
-  /// Limit of pool + metadata + IO buffers. 0: what one full context needs.
+  /// Limit of pool + metadata + IO buffers. 0: what full contexts of all sequences need.
   std::uint64_t memory_bytes = 0;
-  std::string disk_directory;    ///< used only when a full context does not fit
+  std::string disk_directory;    ///< used only when not everything fits
   std::uint64_t disk_bytes = 0;  ///< 0: no limit but the device
   Digest128 model;
 };
@@ -48,7 +48,7 @@ class PageStore {
   PagePool& pool() { return pool_; }
   Budget& budget() { return budget_; }
 
-  /// True when a full context fits into the pool, so that nothing ever leaves it.
+  /// True when full contexts of all sequences fit into the pool, so that nothing ever leaves it.
   bool holds_everything() const { return tier_ == nullptr; }
   /// Slots that stay free for pages streaming through and for one replay, when not everything fits.
   std::uint32_t stream_slots() const { return stream_slots_; }

@@ -71,6 +71,7 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
 
 Result<EngineOptions> EngineFlags::options() const {
   EngineOptions options = options_;
+  options.sequences = 1;  // every command works on one at a time
   options.kv.type = kv_type_ == "f32" ? KvType::f32 : KvType::f16;
   if (!kv_memory_.empty()) {
     const Result<std::uint64_t> bytes = parse_byte_count(kv_memory_);
