@@ -139,6 +139,10 @@ struct KernelTable {
   void (*integer_row_product)(const WeightRows& weights, std::uint32_t first, std::uint32_t columns,
                               const QuantizedRows& row, IntegerPanel scratch, float* out,
                               bool accumulate);
+  /// The same for a few rows (decoding sequences together), whose weights are still read once.
+  void (*integer_few_rows_product)(const WeightRows& weights, std::uint32_t first,
+                                   std::uint32_t columns, const QuantizedRows& rows,
+                                   std::uint32_t row_count, IntegerPanel scratch, OutputRows out);
   /// f32 panel [width][panel_columns] times f32 rows [row][width].
   void (*float_panel_product)(const float* panel, std::uint32_t width, std::uint32_t columns,
                               const float* rows, std::uint32_t row_count, OutputRows out);

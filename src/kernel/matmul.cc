@@ -8,9 +8,11 @@
 namespace headrace::kernel {
 namespace {
 
-/// Columns of one task when a single row goes through: enough weights to outweigh the hand-out, few
+/// Columns of one task when few rows go through: enough weights to outweigh the hand-out, few
 /// enough to balance.
 constexpr std::uint32_t row_task_columns = 96;
+/// Up to so many rows read weights in the file's layout; more are worth unpacking a panel for.
+constexpr std::uint32_t few_rows = 8;
 
 /// A float panel is the larger of the two kinds: 4 bytes a weight, and one row that ggml decodes
 /// into.
@@ -49,9 +51,9 @@ void MatrixMultiplier::run_task(const Product& product, const InputRows& input, 
   const OutputRows out{product.out.data + first, product.out.stride, product.out.accumulate};
   if (is_integer(matrix.rows.format)) {
     const IntegerPanel panel = worker_panel(worker);
-    if (input.count == 1) {
-      table.integer_row_product(matrix.rows, first, columns, input.quantized, panel, out.data,
-                                out.accumulate);
+    if (input.count <= few_rows) {
+      table.integer_few_rows_product(matrix.rows, first, columns, input.quantized, input.count,
+                                     panel, out);
     } else {
       table.unpack_panel(matrix.rows, first, columns, panel);
       table.integer_panel_product(matrix.rows.format, panel, columns, input.quantized, input.count,
@@ -78,7 +80,7 @@ void MatrixMultiplier::run(std::span<const Product> products, const InputRows& i
   for (std::size_t i = 0; i < products.size(); ++i) {
     const WeightMatrix& matrix = *products[i].matrix;
     HEADRACE_CHECK(matrix.rows.width <= width_max_, "a matrix wider than the panels");
-    const bool direct = input.count == 1 && is_integer(matrix.rows.format);
+    const bool direct = input.count <= few_rows && is_integer(matrix.rows.format);
     task_columns[i] = direct ? row_task_columns : panel_columns;
     first_task[i + 1] = first_task[i] + (matrix.outputs + task_columns[i] - 1) / task_columns[i];
   }

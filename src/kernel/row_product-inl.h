@@ -160,55 +160,101 @@ inline constexpr bool is_direct =
     Format == WeightFormat::q4_0 || Format == WeightFormat::q4_1 || Format == WeightFormat::q8_0 ||
     Format == WeightFormat::q4_k || Format == WeightFormat::q5_k || Format == WeightFormat::q6_k;
 
+/// Dot products of one block of 16 columns with one row, with the offset.
 template <WeightFormat Format>
-HEADRACE_INLINE F row_product_16(const std::byte* first_row, std::size_t stride,
-                                 const QuantizedRows& row) {
+HEADRACE_INLINE void block_dots(const __m512i (&low)[4], const __m512i (&high)[4],
+                                const QuantizedRows& row, std::uint32_t b,
+                                I (&dots)[BlockTraits<Format>::scales]) {
+  constexpr int last = BlockTraits<Format>::scales - 1;
+  const std::int8_t* a = row.values + b * quant_block;
+  const __m512i a_low =
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a)));
+  const __m512i a_high =
+      _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + 16)));
+  __m512i words[last + 1][4];
+#pragma GCC unroll 4
+  for (int g = 0; g < 4; ++g) {
+    words[0][g] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), low[g], a_low);
+    const __m512i start = last == 0 ? words[0][g] : _mm512_setzero_si512();
+    words[last][g] = _mm512_dpbusd_epi32(start, high[g], a_high);
+  }
+  for (std::size_t i = 0; i <= last; ++i) {
+    dots[i].v =
+        _mm512_add_epi32(add_words(words[i]), _mm512_set1_epi32(offset_dot<Format>(row, b, i)));
+  }
+}
+
+/// `Rows` rows times 16 columns: each block of weights is loaded once for all of them.
+template <WeightFormat Format, int Rows>
+HEADRACE_INLINE void rows_product_16(const std::byte* first_row, std::size_t stride,
+                                     const QuantizedRows& rows, F (&sums)[Rows]) {
   using Traits = BlockTraits<Format>;
-  const std::uint32_t blocks = row.width / quant_block;
+  const std::uint32_t blocks = rows.width / quant_block;
   const std::size_t prefetch_bytes = 16 * Traits::bytes / Traits::blocks;
-  F sum = zero();
+  for (int i = 0; i < Rows; ++i) sums[i] = zero();
   for (std::uint32_t b = 0; b < blocks; ++b) {
     const std::byte* ahead = first_row + 16 * stride + b * prefetch_bytes;
     for (std::size_t line = 0; line < prefetch_bytes; line += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(ahead + line), _MM_HINT_T0);
     }
-    const std::int8_t* a = row.values + b * quant_block;
-    const __m512i a_low =
-        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a)));
-    const __m512i a_high =
-        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(a + 16)));
-    __m512i words[Traits::scales][4];
+    __m512i low[4];
+    __m512i high[4];
 #pragma GCC unroll 4
     for (int g = 0; g < 4; ++g) {
-      __m512i low;
-      __m512i high;
-      load_quants<Format>(first_row + static_cast<std::size_t>(g) * stride, stride, b, low, high);
-      words[0][g] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), low, a_low);
-      constexpr int last = Traits::scales - 1;
-      const __m512i start = last == 0 ? words[0][g] : _mm512_setzero_si512();
-      words[last][g] = _mm512_dpbusd_epi32(start, high, a_high);
-    }
-    I dots[Traits::scales];
-    for (std::size_t i = 0; i < Traits::scales; ++i) {
-      dots[i].v =
-          _mm512_add_epi32(add_words(words[i]), _mm512_set1_epi32(offset_dot<Format>(row, b, i)));
+      load_quants<Format>(first_row + static_cast<std::size_t>(g) * stride, stride, b, low[g],
+                          high[g]);
     }
     F scales[Traits::scales];
     F minimum;
     load_scales<Format>(first_row, stride, b, scales, minimum);
-    sum = add_block<Format>(sum, dots, scales, minimum, row.scales[b], row.scaled_sums[b]);
+#pragma GCC unroll 4
+    for (int i = 0; i < Rows; ++i) {
+      const QuantizedRows row = rows.from_row(static_cast<std::size_t>(i));
+      I dots[Traits::scales];
+      block_dots<Format>(low, high, row, b, dots);
+      sums[i] =
+          add_block<Format>(sums[i], dots, scales, minimum, row.scales[b], row.scaled_sums[b]);
+    }
   }
-  return sum;
 }
 
-template <WeightFormat Format>
-static void row_product_direct(const WeightRows& weights, std::uint32_t first,
-                               std::uint32_t columns, const QuantizedRows& row, float* out,
-                               bool accumulate) {
+template <WeightFormat Format, int Rows>
+static void rows_product_direct(const WeightRows& weights, std::uint32_t first,
+                                std::uint32_t columns, const QuantizedRows& rows, OutputRows out) {
   for (std::uint32_t c = 0; c < columns; c += lanes) {
-    const F sum = row_product_16<Format>(weights.data + (first + c) * weights.row_bytes,
-                                         weights.row_bytes, row);
-    write_columns(out + c, sum, lanes, accumulate);
+    F sums[Rows];
+    rows_product_16<Format, Rows>(weights.data + (first + c) * weights.row_bytes, weights.row_bytes,
+                                  rows, sums);
+    for (int i = 0; i < Rows; ++i) {
+      write_columns(out.data + static_cast<std::size_t>(i) * out.stride + c, sums[i], lanes,
+                    out.accumulate);
+    }
+  }
+}
+
+/// Rows that share the loads of a block: their words, sums and the block fit 32 registers.
+inline constexpr std::uint32_t direct_rows = 4;
+
+template <WeightFormat Format>
+static void few_rows_product_direct(const WeightRows& weights, std::uint32_t first,
+                                    std::uint32_t columns, const QuantizedRows& rows,
+                                    std::uint32_t row_count, OutputRows out) {
+  for (std::uint32_t row = 0; row < row_count; row += direct_rows) {
+    const OutputRows at = {out.data + row * out.stride, out.stride, out.accumulate};
+    const QuantizedRows from = rows.from_row(row);
+    switch (row_count - row) {
+      case 1:
+        rows_product_direct<Format, 1>(weights, first, columns, from, at);
+        break;
+      case 2:
+        rows_product_direct<Format, 2>(weights, first, columns, from, at);
+        break;
+      case 3:
+        rows_product_direct<Format, 3>(weights, first, columns, from, at);
+        break;
+      default:
+        rows_product_direct<Format, 4>(weights, first, columns, from, at);
+    }
   }
 }
 
@@ -248,33 +294,36 @@ static void unpack_panel_direct(const WeightRows& weights, std::uint32_t first, 
 
 #endif
 
-/// Through a panel of one 16-column group at a time: any integer format.
+/// Through panels: any integer format and instruction set.
 template <WeightFormat Format>
-static void row_product_by_panel(const WeightRows& weights, std::uint32_t first,
-                                 std::uint32_t columns, const QuantizedRows& row,
-                                 IntegerPanel scratch, float* out, bool accumulate) {
+static void few_rows_product_by_panel(const WeightRows& weights, std::uint32_t first,
+                                      std::uint32_t columns, const QuantizedRows& rows,
+                                      std::uint32_t row_count, IntegerPanel scratch,
+                                      OutputRows out) {
   for (std::uint32_t c = 0; c < columns; c += panel_columns) {
     const std::uint32_t count = columns - c < panel_columns ? columns - c : panel_columns;
     unpack_panel_generic<Format>(weights, first + c, count, scratch);
-    integer_panel_rows<Format>(scratch, count, row, 1, {out + c, count, accumulate});
+    integer_panel_rows<Format>(scratch, count, rows, row_count,
+                               {out.data + c, out.stride, out.accumulate});
   }
 }
 
 template <WeightFormat Format>
-static void row_product(const WeightRows& weights, std::uint32_t first, std::uint32_t columns,
-                        const QuantizedRows& row, IntegerPanel scratch, float* out,
-                        bool accumulate) {
+static void few_rows_product(const WeightRows& weights, std::uint32_t first, std::uint32_t columns,
+                             const QuantizedRows& rows, std::uint32_t row_count,
+                             IntegerPanel scratch, OutputRows out) {
 #if defined(HEADRACE_ISA_AVX512)
   if constexpr (is_direct<Format>) {
     const std::uint32_t whole = columns / lanes * lanes;
-    row_product_direct<Format>(weights, first, whole, row, out, accumulate);
+    few_rows_product_direct<Format>(weights, first, whole, rows, row_count, out);
     first += whole;
-    out += whole;
+    out.data += whole;
     columns -= whole;
   }
 #endif
-  if (columns > 0)
-    row_product_by_panel<Format>(weights, first, columns, row, scratch, out, accumulate);
+  if (columns > 0) {
+    few_rows_product_by_panel<Format>(weights, first, columns, rows, row_count, scratch, out);
+  }
 }
 
 template <WeightFormat Format>
@@ -329,12 +378,20 @@ static void integer_panel_product_any(WeightFormat format, const IntegerPanel& p
   });
 }
 
+static void integer_few_rows_product_any(const WeightRows& weights, std::uint32_t first,
+                                         std::uint32_t columns, const QuantizedRows& rows,
+                                         std::uint32_t row_count, IntegerPanel scratch,
+                                         OutputRows out) {
+  with_format(weights.format, [&]<WeightFormat Format>() {
+    few_rows_product<Format>(weights, first, columns, rows, row_count, scratch, out);
+  });
+}
+
 static void integer_row_product_any(const WeightRows& weights, std::uint32_t first,
                                     std::uint32_t columns, const QuantizedRows& row,
                                     IntegerPanel scratch, float* out, bool accumulate) {
-  with_format(weights.format, [&]<WeightFormat Format>() {
-    row_product<Format>(weights, first, columns, row, scratch, out, accumulate);
-  });
+  integer_few_rows_product_any(weights, first, columns, row, 1, scratch,
+                               {out, columns, accumulate});
 }
 
 }  // namespace headrace::kernel::HEADRACE_ISA
