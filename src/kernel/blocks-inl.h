@@ -8,64 +8,53 @@
 
 namespace headrace::kernel::HEADRACE_ISA {
 
-/// bytes: of a stored unit, which is 32 weights or (k formats) 256. quants: where its packed quants
-/// begin. scales: of 32 weights; 2 means one per half. wide: weights may exceed 127.
-template <WeightFormat Format>
-struct BlockTraits;
+/// What a format's blocks look like.
+struct BlockFacts {
+  std::size_t bytes;   ///< of a stored unit, which is 32 weights or (k formats) 256
+  std::size_t quants;  ///< where the packed quants begin in it
+  std::size_t blocks;  ///< of 32 weights in it
+  std::size_t scales;  ///< of 32 weights: one, or one per half
+  bool has_minimum;
+  bool wide;  ///< unsigned weights may exceed 127
+  std::int32_t offset;
+};
 
-template <>
-struct BlockTraits<WeightFormat::q4_0> {
-  static constexpr std::size_t bytes = 18, quants = 2, blocks = 1, scales = 1;
-  static constexpr bool has_minimum = false, wide = false;
-  static constexpr std::int32_t offset = 8;
-};
-template <>
-struct BlockTraits<WeightFormat::q4_1> {
-  static constexpr std::size_t bytes = 20, quants = 4, blocks = 1, scales = 1;
-  static constexpr bool has_minimum = true, wide = false;
-  static constexpr std::int32_t offset = 0;
-};
-template <>
-struct BlockTraits<WeightFormat::q5_0> {
-  static constexpr std::size_t bytes = 22, quants = 6, blocks = 1, scales = 1;
-  static constexpr bool has_minimum = false, wide = false;
-  static constexpr std::int32_t offset = 16;
-};
-template <>
-struct BlockTraits<WeightFormat::q5_1> {
-  static constexpr std::size_t bytes = 24, quants = 8, blocks = 1, scales = 1;
-  static constexpr bool has_minimum = true, wide = false;
-  static constexpr std::int32_t offset = 0;
-};
-template <>
-struct BlockTraits<WeightFormat::q8_0> {
-  static constexpr std::size_t bytes = 34, quants = 2, blocks = 1, scales = 1;
-  static constexpr bool has_minimum = false, wide = true;
-  static constexpr std::int32_t offset = 128;
-};
-template <>
-struct BlockTraits<WeightFormat::iq4_nl> {
-  static constexpr std::size_t bytes = 18, quants = 2, blocks = 1, scales = 1;
-  static constexpr bool has_minimum = false, wide = true;
-  static constexpr std::int32_t offset = 128;
-};
-template <>
-struct BlockTraits<WeightFormat::q4_k> {
-  static constexpr std::size_t bytes = 144, quants = 16, blocks = 8, scales = 1;
-  static constexpr bool has_minimum = true, wide = false;
-  static constexpr std::int32_t offset = 0;
-};
-template <>
-struct BlockTraits<WeightFormat::q5_k> {
-  static constexpr std::size_t bytes = 176, quants = 48, blocks = 8, scales = 1;
-  static constexpr bool has_minimum = true, wide = false;
-  static constexpr std::int32_t offset = 0;
-};
-template <>
-struct BlockTraits<WeightFormat::q6_k> {
-  static constexpr std::size_t bytes = 210, quants = 0, blocks = 8, scales = 2;
-  static constexpr bool has_minimum = false, wide = false;
-  static constexpr std::int32_t offset = 32;
+constexpr BlockFacts block_facts(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::q4_0:
+      return {18, 2, 1, 1, false, false, 8};
+    case WeightFormat::q4_1:
+      return {20, 4, 1, 1, true, false, 0};
+    case WeightFormat::q5_0:
+      return {22, 6, 1, 1, false, false, 16};
+    case WeightFormat::q5_1:
+      return {24, 8, 1, 1, true, false, 0};
+    case WeightFormat::q8_0:
+      return {34, 2, 1, 1, false, true, 128};
+    case WeightFormat::iq4_nl:
+      return {18, 2, 1, 1, false, true, 128};
+    case WeightFormat::q4_k:
+      return {144, 16, 8, 1, true, false, 0};
+    case WeightFormat::q5_k:
+      return {176, 48, 8, 1, true, false, 0};
+    case WeightFormat::q6_k:
+      return {210, 0, 8, 2, false, false, 32};
+    case WeightFormat::other:
+      break;
+  }
+  return {};
+}
+
+/// The facts of a format known when compiling.
+template <WeightFormat Format>
+struct BlockTraits {
+  static constexpr std::size_t bytes = block_facts(Format).bytes;
+  static constexpr std::size_t quants = block_facts(Format).quants;
+  static constexpr std::size_t blocks = block_facts(Format).blocks;
+  static constexpr std::size_t scales = block_facts(Format).scales;
+  static constexpr bool has_minimum = block_facts(Format).has_minimum;
+  static constexpr bool wide = block_facts(Format).wide;
+  static constexpr std::int32_t offset = block_facts(Format).offset;
 };
 
 /// The 16 levels of iq4_nl, plus 128.
