@@ -99,6 +99,8 @@ class Sequence {
  public:
   virtual ~Sequence() = default;
 
+  /// The tokens that have been read. After generate() ended with "length" or in on_text, the last
+  /// token drawn is not among them: nothing needed its keys and values yet.
   virtual std::span<const TokenId> tokens() const = 0;
 
   /// Reads `tokens` into the cache. If `on_logits` is set it is called for each of them, in order;

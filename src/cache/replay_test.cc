@@ -105,6 +105,16 @@ TEST_F(ReplayTest, EveryDamagedPageIsNamedAndComesBackBitForBit) {
   EXPECT_TRUE(reader_.read_all(1).ok());
 }
 
+// In a shared step another sequence may fail before this one is read at all.
+TEST_F(ReplayTest, ANewStepForgetsWhatTheOneBeforeHadLost) {
+  ASSERT_FALSE(step_with_damage(1).ok());
+  ASSERT_TRUE(sequence().lost().has_value());
+  ASSERT_TRUE(sequence().reserve(1).ok());
+  EXPECT_FALSE(sequence().lost().has_value());
+  sequence().abort();
+  EXPECT_FALSE(sequence().lost().has_value());
+}
+
 TEST_F(ReplayTest, RunsNoMoreLayersAndTokensThanThePageNeeds) {
   ASSERT_FALSE(step_with_damage(1 + stored_blocks + 2).ok());
   const Replay replay(sequence(), *sequence().lost());

@@ -63,6 +63,7 @@ Result<void> SequenceCache::reserve(std::uint32_t rows) {
     }
   }
   step_rows_ = rows;
+  stream_.forget_lost();  // of a step before; in a shared one this stream may never start
   return {};
 }
 

@@ -37,6 +37,7 @@ class BlockStream final : public PageStream {
 
   /// The page that could not be restored, after next() failed with page_lost.
   std::optional<PagePlace> lost() const { return lost_; }
+  void forget_lost() { lost_.reset(); }
 
  private:
   PageStore* store_ = nullptr;

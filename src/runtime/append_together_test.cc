@@ -103,6 +103,22 @@ TEST_F(AppendTogether, ReplaysAPageThatOneOfThemLost) {
   EXPECT_EQ(stats_.pages_filled_by_replay, 1U);
 }
 
+TEST_F(AppendTogether, ReplaysOnlyWhatWasLostWhenRepeatsLosePagesToo) {
+  EngineOptions options = with_room_for_all();
+  options.kv.memory_bytes = tight().kv.memory_bytes + (60 << 10);
+  for (std::uint64_t first = 2; first < 40; first += 3) {
+    SCOPED_TRACE("from read " + std::to_string(first));
+    FaultPlan plan;
+    for (const std::uint64_t more : {0, 1, 4, 9}) {
+      plan.push_back(
+          {.operation = EnvOperation::read, .at = first + more, .kind = FaultKind::flip_bit});
+    }
+    env_.set_plan(plan);
+    expect_same_together(options, 4);
+    EXPECT_EQ(stats_.pages_filled_by_replay, stats_.pages_damaged);
+  }
+}
+
 TEST_F(AppendTogether, RefusesWrongArgumentsBeforeReadingAnything) {
   Engine& engine = open(with_room_for_all());
   const auto a = new_sequence(engine);
