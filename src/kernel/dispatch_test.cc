@@ -58,7 +58,7 @@ TEST(Dispatch, EveryTableIsComplete) {
     EXPECT_NE(table->rope_pairs, nullptr);
     EXPECT_NE(table->unpack_panel, nullptr);
     EXPECT_NE(table->integer_panel_product, nullptr);
-    EXPECT_NE(table->integer_row_product, nullptr);
+    EXPECT_NE(table->integer_few_rows_product, nullptr);
     EXPECT_NE(table->float_panel_product, nullptr);
     EXPECT_NE(table->store_kv, nullptr);
     EXPECT_NE(table->fold_page, nullptr);

@@ -184,7 +184,8 @@ inline void multiply_rows(const KernelTable& table, const WeightRows& weights,
 inline void multiply_row(const KernelTable& table, const WeightRows& weights, std::uint32_t outputs,
                          const QuantizedRows& row, bool accumulate, std::span<float> out) {
   TestPanel scratch(weights.width);
-  table.integer_row_product(weights, 0, outputs, row, scratch.get(), out.data(), accumulate);
+  table.integer_few_rows_product(weights, 0, outputs, row, 1, scratch.get(),
+                                 {out.data(), outputs, accumulate});
 }
 
 }  // namespace headrace::kernel

@@ -134,12 +134,8 @@ struct KernelTable {
   void (*integer_panel_product)(WeightFormat format, const IntegerPanel& panel,
                                 std::uint32_t columns, const QuantizedRows& rows,
                                 std::uint32_t row_count, OutputRows out);
-  /// One row times `columns` columns from `first` on, read in the file's layout. Null scratch is
-  /// never used: formats without a direct kernel go through `scratch`.
-  void (*integer_row_product)(const WeightRows& weights, std::uint32_t first, std::uint32_t columns,
-                              const QuantizedRows& row, IntegerPanel scratch, float* out,
-                              bool accumulate);
-  /// The same for a few rows (decoding sequences together), whose weights are still read once.
+  /// One or a few rows (decoding, also of sequences together) times `columns` columns from `first`
+  /// on, read in the file's layout. Formats without a direct kernel go through `scratch`.
   void (*integer_few_rows_product)(const WeightRows& weights, std::uint32_t first,
                                    std::uint32_t columns, const QuantizedRows& rows,
                                    std::uint32_t row_count, IntegerPanel scratch, OutputRows out);

@@ -387,11 +387,4 @@ static void integer_few_rows_product_any(const WeightRows& weights, std::uint32_
   });
 }
 
-static void integer_row_product_any(const WeightRows& weights, std::uint32_t first,
-                                    std::uint32_t columns, const QuantizedRows& row,
-                                    IntegerPanel scratch, float* out, bool accumulate) {
-  integer_few_rows_product_any(weights, first, columns, row, 1, scratch,
-                               {out, columns, accumulate});
-}
-
 }  // namespace headrace::kernel::HEADRACE_ISA

@@ -137,8 +137,8 @@ TEST_P(RowInvariance, APanelMayBeginAtAnyColumn) {
                                     {part.data(), columns, false});
         const auto expected = std::span(whole).subspan(first, columns);
         ASSERT_NO_FATAL_FAILURE(expect_same_bits(expected, part, "panel"));
-        table.integer_row_product(matrix.rows, first, columns, batch.rows(), panel.get(),
-                                  part.data(), false);
+        table.integer_few_rows_product(matrix.rows, first, columns, batch.rows(), 1, panel.get(),
+                                       {part.data(), columns, false});
         ASSERT_NO_FATAL_FAILURE(expect_same_bits(expected, part, "row"));
       }
     }
@@ -159,8 +159,8 @@ TEST_P(RowInvariance, OnlyTheNamedColumnsAreWritten) {
       table.integer_panel_product(facts.format, panel.get(), columns, batch.rows(), 3,
                                   {out.data(), stride, false});
       std::vector<float> one(stride, -7.0F);
-      table.integer_row_product(matrix.rows, 0, columns, batch.rows(), panel.get(), one.data(),
-                                false);
+      table.integer_few_rows_product(matrix.rows, 0, columns, batch.rows(), 1, panel.get(),
+                                     {one.data(), columns, false});
       for (std::uint32_t i = columns; i < stride; ++i) {
         ASSERT_EQ(one[i], -7.0F) << facts.name << ", column " << i << " of " << columns;
         for (std::uint32_t row = 0; row < 3; ++row) {

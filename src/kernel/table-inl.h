@@ -25,7 +25,6 @@ const KernelTable table = {
     .rope_pairs = rope_pairs,
     .unpack_panel = unpack_panel_any,
     .integer_panel_product = integer_panel_product_any,
-    .integer_row_product = integer_row_product_any,
     .integer_few_rows_product = integer_few_rows_product_any,
     .float_panel_product = float_panel_product,
     .store_kv = store_kv,
