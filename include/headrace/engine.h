@@ -46,7 +46,8 @@ struct ModelInfo {
 
   /// Bytes of K and V of one token, all layers.
   std::uint64_t kv_bytes_per_token(KvType type) const {
-    return std::uint64_t{2} * layers * kv_heads * head_dim * bytes_per_element(type);
+    return std::uint64_t{layers} * kv_heads *
+           (key_bytes(type, head_dim) + value_bytes(type, head_dim));
   }
 };
 

@@ -14,7 +14,7 @@ namespace headrace {
 
 /// Where keys and values live and how much room they have.
 struct KvOptions {
-  KvType type = KvType::f16;
+  KvType type = KvType::i16;
   /// Limit for KV pool + page metadata + IO buffers, in bytes. 0: what full contexts
   /// of all sequences need; the memory is touched only as it is used.
   std::uint64_t memory_bytes = 0;

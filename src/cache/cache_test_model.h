@@ -58,7 +58,7 @@ class FakeModel {
                      token % tile_tokens
                : std::uint64_t{token} * shape.head_dim + dim;
     return (is_key ? shape.k_offset(head) : shape.v_offset(head)) +
-           index * bytes_per_element(shape.type);
+           index * value_bytes(shape.type, 1);
   }
 
   template <typename Visit>
@@ -84,7 +84,7 @@ class FakeModel {
         std::uint64_t value = mix(hidden[row], layer);
         for_each_element(shape, slice.first_token + i, [&](std::size_t offset) {
           value = mix(value, 1);
-          std::memcpy(slice.page + offset, &value, bytes_per_element(shape.type));
+          std::memcpy(slice.page + offset, &value, value_bytes(shape.type, 1));
         });
       }
     }
@@ -104,7 +104,7 @@ class FakeModel {
         for (std::uint32_t token = 0; token < view.tokens; ++token, ++position) {
           for_each_element(shape, token, [&](std::size_t offset) {
             std::uint32_t value = 0;
-            std::memcpy(&value, view.data + offset, bytes_per_element(shape.type));
+            std::memcpy(&value, view.data + offset, value_bytes(shape.type, 1));
             seen = mix(seen, value);
           });
           if (position < first_position || position >= end) continue;

@@ -21,6 +21,21 @@ Result<DiskPlace> parse_disk_place(std::string_view text) {
   return place;
 }
 
+std::string kv_type_names() {
+  std::string names;
+  for (const KvType type : kv_types)
+    names += (names.empty() ? "" : ", ") + std::string(to_string(type));
+  return names;
+}
+
+Result<KvType> parse_kv_type(std::string_view name) {
+  for (const KvType type : kv_types) {
+    if (name == to_string(type)) return type;
+  }
+  return Error{ErrorCode::invalid_argument,
+               "there is no KV type '" + std::string(name) + "'; there are " + kv_type_names()};
+}
+
 void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
   options_.context = context;
   const std::string context_default = context == 0 ? "default: what the model was trained for"
@@ -48,8 +63,13 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
                   "(default: the temporary directory)")
       ->type_name("DIR[:SIZE]")
       ->group(group);
-  command.add_option("--kv-type", kv_type_, "How keys and values are kept: f16 (default) or f32")
-      ->check(CLI::IsMember({"f16", "f32"}))
+  command
+      .add_option("--kv-type", kv_type_,
+                  "How keys and values are kept: " + kv_type_names() +
+                      " (default: " + to_string(KvOptions().type) + ")")
+      ->check([](const std::string& name) {
+        return parse_kv_type(name).ok() ? "" : parse_kv_type(name).error().message;
+      })
       ->type_name("TYPE")
       ->group(group);
   command
@@ -72,7 +92,9 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
 Result<EngineOptions> EngineFlags::options() const {
   EngineOptions options = options_;
   options.sequences = 1;  // every command works on one at a time
-  options.kv.type = kv_type_ == "f32" ? KvType::f32 : KvType::f16;
+  if (!kv_type_.empty()) {
+    HEADRACE_TRY_ASSIGN(options.kv.type, parse_kv_type(kv_type_));
+  }
   if (!kv_memory_.empty()) {
     const Result<std::uint64_t> bytes = parse_byte_count(kv_memory_);
     if (!bytes.ok())

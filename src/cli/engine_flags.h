@@ -24,6 +24,11 @@ struct DiskPlace {
 /// so directories with colons work. Errors: invalid_argument.
 Result<DiskPlace> parse_disk_place(std::string_view text);
 
+/// "f32, f16, ...": what --kv-type takes.
+std::string kv_type_names();
+/// Errors: invalid_argument, with the names that there are.
+Result<KvType> parse_kv_type(std::string_view name);
+
 class EngineFlags {
  public:
   /// `context`: the default of --context. Must outlive the parsing.
@@ -35,7 +40,7 @@ class EngineFlags {
   EngineOptions options_;
   std::string kv_memory_;
   std::string kv_disk_;
-  std::string kv_type_ = "f16";
+  std::string kv_type_;
 };
 
 }  // namespace headrace

@@ -61,13 +61,13 @@ TEST_F(EngineFlagsOfRun, WithoutOptionsTheEngineHasItsDefaults) {
   EXPECT_EQ(opened[0].threads, 0U);
   EXPECT_EQ(opened[0].chunk_tokens, 512U);
   EXPECT_EQ(opened[0].kv.memory_bytes, 0U);
-  EXPECT_EQ(opened[0].kv.type, KvType::f16);
+  EXPECT_EQ(opened[0].kv.type, KvType::i16);
   EXPECT_EQ(opened[0].kv.tokens_per_block, 256U);
 }
 
 TEST_F(EngineFlagsOfRun, BadValuesAreUsageErrorsInOneLine) {
   const std::vector<std::vector<std::string>> cases = {
-      {"--kv-memory", "lots"}, {"--kv-memory", "0"},  {"--kv-disk", ":4096"}, {"--kv-type", "q8"},
+      {"--kv-memory", "lots"}, {"--kv-memory", "0"},  {"--kv-disk", ":4096"}, {"--kv-type", "f8"},
       {"--context", "-5"},     {"--context", "many"}, {"--threads", "1.5"},   {"--no-such-option"},
   };
   for (const auto& extra : cases) {

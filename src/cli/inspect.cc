@@ -1,5 +1,4 @@
 #include <CLI/CLI.hpp>
-#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,8 +16,6 @@ constexpr const char* footer =
     "  headrace inspect model.gguf\n"
     "  headrace inspect model.gguf --context 32768\n"
     "  headrace inspect model.gguf --json | jq .kv_bytes_per_token.f16";
-
-constexpr std::array kv_types = {KvType::f16, KvType::f32};
 
 struct InspectFlags {
   std::string model;

@@ -26,7 +26,9 @@ class Inspect : public CommandTest {
 TEST_F(Inspect, CalculatesWhatAContextNeeds) {
   EXPECT_EQ(run({"inspect", "m.gguf", "--context", "1000", "--json"}), exit_ok);
   EXPECT_EQ(json()["model"], "m.gguf");
-  EXPECT_EQ(json()["kv_bytes_per_token"], nlohmann::json({{"f16", 23040}, {"f32", 46080}}));
+  EXPECT_EQ(json()["kv_bytes_per_token"],
+            nlohmann::json(
+                {{"f32", 46080}, {"f16", 23040}, {"i16", 23220}, {"bf16", 23040}, {"q8", 12240}}));
   EXPECT_EQ(json()["kv_bytes_needed"]["f16"],
             nlohmann::json({{"full", 23040000}, {"half", 11520000}, {"eighth", 2880000}}));
   EXPECT_EQ(json()["tensor_bytes_by_type"]["Q4_1"], 1000);

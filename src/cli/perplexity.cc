@@ -28,6 +28,8 @@ constexpr const char* footer =
     "full\n"
     "  headrace perplexity -m model.gguf -f - --json < book.txt";
 
+constexpr const char* full_run = "full";
+
 struct PerplexityFlags {
   EngineFlags engine;
   std::string file, against;
@@ -59,7 +61,8 @@ std::string to_json(const TextScore& result, const KvStats& kv) {
   return json.dump();
 }
 
-void print_table(std::ostream& out, const TextScore& result, const KvStats& kv) {
+void print_table(std::ostream& out, const TextScore& result, const KvStats& kv,
+                 const std::string& against) {
   const Score& score = result.score;
   Table table;
   table.row("perplexity", format_fixed(score.perplexity(), 4) + " over " +
@@ -67,8 +70,8 @@ void print_table(std::ostream& out, const TextScore& result, const KvStats& kv) 
   if (score.compared()) {
     char kl[32];
     std::snprintf(kl, sizeof kl, "%.3g", score.kl_mean());
-    table.row("against full", "mean KL " + std::string(kl) + ", same top-1 " +
-                                  format_fixed(100 * score.same_top1(), 2) + " %");
+    table.row("against " + against, "mean KL " + std::string(kl) + ", same top-1 " +
+                                        format_fixed(100 * score.same_top1(), 2) + " %");
   }
   table.row("KV needed", format_byte_count(kv.kv_bytes_needed));
   table.row("KV memory", format_byte_count(kv.kv_bytes_peak) + " at most");
@@ -91,6 +94,11 @@ int perplexity(const PerplexityFlags& flags, CommandContext& context) {
     EngineOptions full_options = *options;
     full_options.kv.memory_bytes = 0;
     full_options.kv.disk_directory.clear();
+    if (flags.against != full_run) {
+      const Result<KvType> type = parse_kv_type(flags.against);
+      if (!type.ok()) return fail(type.error(), Phase::opening);
+      full_options.kv.type = *type;
+    }
     auto opened = context.open_engine(full_options);
     if (!opened.ok()) return fail(opened.error(), Phase::opening);
     full = std::move(opened).value();
@@ -115,7 +123,7 @@ int perplexity(const PerplexityFlags& flags, CommandContext& context) {
   if (!result.ok()) return fail(result.error(), Phase::running);
 
   const KvStats kv = (*tested)->kv_stats();
-  print_table(flags.json ? context.err : context.out, *result, kv);
+  print_table(flags.json ? context.err : context.out, *result, kv, flags.against);
   if (flags.json) context.out << to_json(*result, kv) << std::endl;
   return exit_ok;
 }
@@ -132,10 +140,10 @@ Command add_perplexity(CLI::App& program) {
   command->add_option("--chunks", flags->chunks, "Score only the first K chunks (default: all)")
       ->type_name("K");
   command
-      ->add_option("--against", flags->against,
-                   "full: compare with a run that has everything in memory (mean KL divergence, "
-                   "top-1 agreement)")
-      ->check(CLI::IsMember({"full"}))
+      ->add_option(
+          "--against", flags->against,
+          "Compare (mean KL divergence, top-1 agreement) with a run that has everything in "
+          "memory: full, or a KV type for that run")
       ->type_name("RUN");
   command->add_flag("--json", flags->json,
                     "One JSON object on stdout; everything else goes to stderr");

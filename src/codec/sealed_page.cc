@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <concepts>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -70,12 +71,13 @@ Error corrupt(std::string message) { return {ErrorCode::corrupt, std::move(messa
 /// Name of the first field whose value no page can have, or nullptr.
 const char* impossible_field(const SealedPageHeader& header) {
   const PageShape& shape = header.identity.shape;
-  if (shape.type != KvType::f32 && shape.type != KvType::f16) return "KV type";
+  if (std::ranges::find(kv_types, shape.type) == std::end(kv_types)) return "KV type";
   if (shape.tokens == 0 || shape.tokens > tokens_max || shape.tokens % tile_tokens != 0) {
     return "number of tokens";
   }
   if (shape.kv_heads == 0 || shape.kv_heads > kv_heads_max) return "number of kv heads";
-  if (shape.head_dim == 0 || shape.head_dim > head_dim_max || shape.head_dim % 16 != 0) {
+  const std::uint32_t dims = shape.type == KvType::q8 ? 32 : 16;
+  if (shape.head_dim == 0 || shape.head_dim > head_dim_max || shape.head_dim % dims != 0) {
     return "head dimension";
   }
   if (header.identity.key.layer >= layers_max) return "layer";

@@ -153,7 +153,7 @@ TEST(SealedPage, AnImpossibleFieldIsRefusedByNameEvenUnderARightChecksum) {
       {64, 4, 0, "head dimension"},
       {64, 4, 63, "head dimension"},
       {64, 4, 0xFFFF'FFF0, "head dimension"},
-      {68, 1, 2, "KV type"},
+      {68, 1, 5, "KV type"},
       {68, 1, 255, "KV type"},
       {70, 2, 1, "codec"},
       {70, 2, 0xFFFF, "codec"},

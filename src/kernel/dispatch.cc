@@ -11,6 +11,9 @@ namespace headrace::kernel {
 namespace avx512 {
 extern const KernelTable table;
 }
+namespace avx512bf16 {
+const KernelTable& table();
+}
 namespace avx2 {
 extern const KernelTable table;
 }
@@ -22,7 +25,7 @@ extern const KernelTable table;
 namespace {
 
 struct Candidate {
-  const KernelTable* table;
+  const KernelTable& (*table)();
   bool (*runs_here)();
 };
 
@@ -36,28 +39,30 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vnni");
 }
+bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 /// Best first.
 const Candidate candidates[] = {
 #if defined(__x86_64__)
-    {&avx512::table, has_avx512},
-    {&avx2::table, has_avx2},
+    {avx512bf16::table, has_avx512bf16},
+    {[]() -> const KernelTable& { return avx512::table; }, has_avx512},
+    {[]() -> const KernelTable& { return avx2::table; }, has_avx2},
 #endif
-    {&scalar::table, [] { return true; }},
+    {[]() -> const KernelTable& { return scalar::table; }, [] { return true; }},
 };
 
 const KernelTable& choose() {
   if (const char* forced = std::getenv("HEADRACE_FORCE_ISA");
       forced != nullptr && *forced != '\0') {
     const KernelTable* table = find_kernels(forced);
-    HEADRACE_CHECK(
-        table != nullptr,
-        "HEADRACE_FORCE_ISA names kernels that cannot run here; use scalar, avx2 or avx512");
+    HEADRACE_CHECK(table != nullptr,
+                   "HEADRACE_FORCE_ISA names kernels that cannot run here; use scalar, avx2, "
+                   "avx512 or avx512bf16");
     return *table;
   }
   for (const Candidate& candidate : candidates) {
-    if (candidate.runs_here()) return *candidate.table;
+    if (candidate.runs_here()) return candidate.table();
   }
   return scalar::table;
 }
@@ -71,8 +76,8 @@ const KernelTable& kernels() {
 
 const KernelTable* find_kernels(const char* name) {
   for (const Candidate& candidate : candidates) {
-    if (std::strcmp(candidate.table->name, name) == 0)
-      return candidate.runs_here() ? candidate.table : nullptr;
+    const KernelTable& table = candidate.table();
+    if (std::strcmp(table.name, name) == 0) return candidate.runs_here() ? &table : nullptr;
   }
   return nullptr;
 }

@@ -34,7 +34,7 @@ TEST_F(DispatchDeathTest, TheBestKernelsRunUnlessOthersAreForced) {
 TEST_F(DispatchDeathTest, AnUnknownNameEndsTheProcessAndSaysWhichThereAre) {
   for (const char* name : {"avx9000", "AVX2", "scalar "}) {
     EXPECT_EXIT(exit_if_chosen(name, name), testing::KilledBySignal(SIGABRT),
-                "HEADRACE_FORCE_ISA.*scalar, avx2 or avx512");
+                "HEADRACE_FORCE_ISA.*scalar, avx2, avx512 or avx512bf16");
   }
 }
 

@@ -19,7 +19,7 @@ namespace headrace::kernel {
 /// Every table that this machine can run, best first.
 inline std::vector<const KernelTable*> tables_here() {
   std::vector<const KernelTable*> tables;
-  for (const char* name : {"avx512", "avx2", "scalar"}) {
+  for (const char* name : {"avx512bf16", "avx512", "avx2", "scalar"}) {
     if (const KernelTable* table = find_kernels(name)) tables.push_back(table);
   }
   return tables;

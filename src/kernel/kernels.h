@@ -85,18 +85,32 @@ struct OutputRows {
   bool accumulate = false;  ///< add the finished product to what is there (a residual connection)
 };
 
+/// K and V of one kv head in one page, in the layout of page/shape.h.
+struct PageHead {
+  std::byte* k = nullptr;
+  std::byte* v = nullptr;
+  KvType type = KvType::f16;
+  std::uint32_t tokens = 0;    ///< of the page
+  std::uint32_t head_dim = 0;  ///< multiple of 16; of 32 for q8
+};
+
 /// The part of one page that one kv head's queries read, and these queries.
 struct FoldInput {
-  const std::byte* k = nullptr;  ///< [tile][head_dim][16] (page/shape.h)
-  const std::byte* v = nullptr;  ///< [token][head_dim]
-  KvType type = KvType::f16;
-  std::uint32_t head_dim = 0;  ///< multiple of 16
-  std::uint32_t vectors = 0;   ///< query vectors, 1 to fold_vectors_max
-  /// [vectors] -> [head_dim], scaled by log2(e) / sqrt(head_dim)
-  const float* const* queries = nullptr;
-  /// [vectors] tokens of the page that the vector may read, >= 1
-  const std::uint32_t* visible = nullptr;
+  PageHead page;              ///< only read
+  std::uint32_t vectors = 0;  ///< query vectors, 1 to fold_vectors_max
+  /// [vectors] -> what prepare_query() made
+  const std::byte* const* queries = nullptr;
+  /// [vectors] first token of the page that the vector may read
+  const std::uint32_t* begin = nullptr;
+  /// [vectors] and the first one after it that it may not, > begin
+  const std::uint32_t* end = nullptr;
 };
+
+/// Bytes of a query vector as the fold reads it; the same for all types, so that callers need not
+/// know.
+constexpr std::size_t prepared_query_bytes(std::uint32_t head_dim) {
+  return std::size_t{head_dim} * sizeof(float);
+}
 
 /// Most query vectors of one fold call.
 inline constexpr std::uint32_t fold_vectors_max = 12;
@@ -106,7 +120,7 @@ inline constexpr std::uint32_t fold_vectors_max = 12;
 constexpr std::size_t fold_state_floats(std::uint32_t head_dim) { return lanes + head_dim; }
 /// Floats of scratch that a fold over pages of `page_tokens` needs.
 constexpr std::size_t fold_scratch_floats(std::uint32_t page_tokens) {
-  return std::size_t{fold_vectors_max} * page_tokens;
+  return std::size_t{fold_vectors_max} * page_tokens * 2;  // scores, and weights in another type
 }
 
 struct KernelTable {
@@ -143,9 +157,14 @@ struct KernelTable {
   void (*float_panel_product)(const float* panel, std::uint32_t width, std::uint32_t columns,
                               const float* rows, std::uint32_t row_count, OutputRows out);
 
-  /// Writes one token's K and V of one kv head into a page at `token`.
-  void (*store_kv)(const float* k, const float* v, std::uint32_t token, std::uint32_t head_dim,
-                   KvType type, std::byte* page_k, std::byte* page_v);
+  /// Writes K and V of `count` consecutive tokens of one kv head, which lie in one tile, from
+  /// `token` on. Those of the next token are `stride` floats further.
+  void (*store_kv)(const float* k, const float* v, std::size_t stride, std::uint32_t token,
+                   std::uint32_t count, const PageHead& page);
+  /// Scales one query vector by `scale`, which includes log2(e), and turns it into the form in
+  /// which pages of that type are read: prepared_query_bytes(head_dim).
+  void (*prepare_query)(const float* query, float scale, std::uint32_t head_dim, KvType type,
+                        std::byte* out);
   /// The partial of one page for each vector: states[vector] = fold_state_floats(head_dim) floats,
   /// overwritten.
   void (*fold_page)(const FoldInput& input, float* scratch, float* states);

@@ -3,11 +3,6 @@
 
 namespace headrace::kernel::HEADRACE_ISA {
 
-/// Calls f(offset) for whole vectors; widths are multiples of 16 (checked when the model is
-/// loaded).
-#define HEADRACE_FOR_LANES(offset, width) \
-  for (std::uint32_t offset = 0; offset < (width); offset += lanes)
-
 /// Zhang & Sennrich 2019. The mean square is summed in 16 lanes, then across them.
 static void rms_norm(const float* x, const float* weight, float epsilon, std::uint32_t width,
                      float* out) {
@@ -47,11 +42,9 @@ static void quantize_row(const float* x, QuantizedRows out) {
     // Below 2^-120 the inverse could be infinite, and infinity times 0 is no number.
     const float inverse = largest > 0x1p-120F ? 127.0F / largest : 0.0F;
     std::int8_t* values = out.values + b * quant_block;
-    store_int8(values, mul(v0, set1(inverse)));
-    store_int8(values + lanes, mul(v1, set1(inverse)));
     std::int32_t* sums = out.sums + std::size_t{b} * 2;
-    sums[0] = sums[1] = 0;
-    for (std::uint32_t i = 0; i < quant_block; ++i) sums[i / lanes] += values[i];
+    sums[0] = store_int8(values, mul(v0, set1(inverse)));
+    sums[1] = store_int8(values + lanes, mul(v1, set1(inverse)));
     const float scale = largest / 127.0F;
     out.scales[b] = scale;
     out.scaled_sums[b] = scale * static_cast<float>(sums[0] + sums[1]);

@@ -15,7 +15,25 @@
 
 #define HEADRACE_INLINE static inline __attribute__((always_inline))
 
+/// A loop over whole vectors; widths are multiples of 16 (checked when the model is loaded).
+#define HEADRACE_FOR_LANES(offset, width) \
+  for (std::uint32_t offset = 0; offset < (width); offset += lanes)
+
 namespace headrace::kernel::HEADRACE_ISA {
+
+/// A bf16 is the upper half of an f32.
+HEADRACE_INLINE float bf16_value(std::uint16_t half) {
+  const std::uint32_t bits = std::uint32_t{half} << 16;
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+/// The least bf16 that is not below `x`, which is finite and not negative.
+HEADRACE_INLINE std::uint16_t bf16_not_below(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return static_cast<std::uint16_t>((bits + 0xFFFFU) >> 16);
+}
 
 #if defined(HEADRACE_ISA_AVX512)
 #include "kernel/simd_avx512-inl.h"
@@ -25,38 +43,18 @@ namespace headrace::kernel::HEADRACE_ISA {
 #include "kernel/simd_scalar-inl.h"
 #endif
 
-/// Sum of the 16 lanes: halves, quarters, eighths, in that order.
-HEADRACE_INLINE float reduce_add(F x) {
-  alignas(64) float v[16];
-  store(v, x);
-  for (int step = 8; step > 0; step /= 2) {
-    for (int i = 0; i < step; ++i) v[i] += v[i + step];
-  }
-  return v[0];
-}
-
-HEADRACE_INLINE float reduce_max(F x) {
-  alignas(64) float v[16];
-  store(v, x);
-  for (int step = 8; step > 0; step /= 2) {
-    for (int i = 0; i < step; ++i) v[i] = v[i] > v[i + step] ? v[i] : v[i + step];
-  }
-  return v[0];
-}
-
-/// 2^x for x <= 127; 0 below -126 (and for -infinity). Relative error below 2e-7: the fraction in
-/// [-1/2, 1/2] goes through a polynomial of degree 6 (Taylor of 2^f), the integer part into the
-/// exponent.
+/// 2^x for x <= 127; 0 below -126 (and for -infinity). Relative error below 2e-7, and none at whole
+/// numbers: the fraction in [-1/2, 1/2] goes through the polynomial of degree 5 with the least
+/// relative error of those that are 1 at 0, the integer part into the exponent.
 HEADRACE_INLINE F exp2_lanes(F x) {
   const F clamped = max(x, set1(-127.0F));
   const F whole = round_nearest(clamped);
   const F f = sub(clamped, whole);
-  F p = set1(1.5403530393381609e-4F);
-  p = fma(p, f, set1(1.3333558146428443e-3F));
-  p = fma(p, f, set1(9.6181291076284772e-3F));
-  p = fma(p, f, set1(5.5504108664821580e-2F));
-  p = fma(p, f, set1(2.4022650695910071e-1F));
-  p = fma(p, f, set1(6.9314718055994531e-1F));
+  F p = set1(1.326472731307149e-3F);
+  p = fma(p, f, set1(9.671512991189957e-3F));
+  p = fma(p, f, set1(5.550733581185341e-2F));
+  p = fma(p, f, set1(2.4022242426872253e-1F));
+  p = fma(p, f, set1(6.931470036506653e-1F));
   p = fma(p, f, set1(1.0F));
   return zero_where_below(x, -126.0F, scale_by_power(p, whole));
 }

@@ -23,6 +23,7 @@ HEADRACE_INLINE F fma(F a, F b, F c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
 HEADRACE_INLINE F max(F a, F b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+HEADRACE_INLINE F min(F a, F b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 HEADRACE_INLINE F abs(F a) {
   const __m256 mask = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
   return {_mm256_and_ps(a.lo, mask), _mm256_and_ps(a.hi, mask)};
@@ -42,14 +43,26 @@ HEADRACE_INLINE F scale_by_power(F value, F whole) {
   return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(value.lo), lo)),
           _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(value.hi), hi))};
 }
-HEADRACE_INLINE F keep_first(F x, std::uint32_t count, float fill) {
+HEADRACE_INLINE F select_first(std::uint32_t count, F first, F rest) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i n = _mm256_set1_epi32(static_cast<int>(count));
-  const __m256 f = _mm256_set1_ps(fill);
-  const __m256i keep_lo = _mm256_cmpgt_epi32(n, lane);
-  const __m256i keep_hi = _mm256_cmpgt_epi32(n, _mm256_add_epi32(lane, _mm256_set1_epi32(8)));
-  return {_mm256_blendv_ps(f, x.lo, _mm256_castsi256_ps(keep_lo)),
-          _mm256_blendv_ps(f, x.hi, _mm256_castsi256_ps(keep_hi))};
+  const __m256i lo = _mm256_cmpgt_epi32(n, lane);
+  const __m256i hi = _mm256_cmpgt_epi32(n, _mm256_add_epi32(lane, _mm256_set1_epi32(8)));
+  return {_mm256_blendv_ps(rest.lo, first.lo, _mm256_castsi256_ps(lo)),
+          _mm256_blendv_ps(rest.hi, first.hi, _mm256_castsi256_ps(hi))};
+}
+
+HEADRACE_INLINE float reduce_add(F x) {
+  const __m256 h = _mm256_add_ps(x.lo, x.hi);
+  const __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  const __m128 e = _mm_add_ps(q, _mm_movehl_ps(q, q));
+  return _mm_cvtss_f32(_mm_add_ss(e, _mm_movehdup_ps(e)));
+}
+HEADRACE_INLINE float reduce_max(F x) {
+  const __m256 h = _mm256_max_ps(x.lo, x.hi);
+  const __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  const __m128 e = _mm_max_ps(q, _mm_movehl_ps(q, q));
+  return _mm_cvtss_f32(_mm_max_ss(e, _mm_movehdup_ps(e)));
 }
 
 HEADRACE_INLINE F load_f16(const std::uint16_t* p) {
@@ -62,14 +75,86 @@ HEADRACE_INLINE void store_f16(std::uint16_t* p, F x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.hi, mode));
 }
 
+/// Pairs of bf16 as two vectors of f32: the first of each pair, and the second.
+struct Pairs {
+  F first, second;
+};
+HEADRACE_INLINE Pairs split_pairs(__m256i lo, __m256i hi) {
+  const auto lower = [](__m256i v) { return _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)); };
+  const auto upper = [](__m256i v) {
+    return _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(-0x10000)));
+  };
+  return {{lower(lo), lower(hi)}, {upper(lo), upper(hi)}};
+}
+HEADRACE_INLINE Pairs load_pairs(const std::uint16_t* p) {
+  return split_pairs(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+                     _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16)));
+}
+HEADRACE_INLINE Pairs set1_pair(const std::uint16_t* p) {
+  std::int32_t pair;
+  std::memcpy(&pair, p, 4);
+  const __m256i v = _mm256_set1_epi32(pair);
+  return split_pairs(v, v);
+}
+HEADRACE_INLINE F dot2(F acc, Pairs a, Pairs b) {
+  return fma(a.first, b.first, fma(a.second, b.second, acc));
+}
+HEADRACE_INLINE __m256i round_to_bf16(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+  return _mm256_srli_epi32(rounded, 16);
+}
+HEADRACE_INLINE void store_bf16(std::uint16_t* p, F x) {
+  const __m256i words = _mm256_packus_epi32(round_to_bf16(x.lo), round_to_bf16(x.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xD8));
+}
+
+HEADRACE_INLINE F load_bf16(const std::uint16_t* p) {
+  const auto widen = [](const std::uint16_t* from) {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+  };
+  return {widen(p), widen(p + 8)};
+}
+
+struct Int16Pairs {
+  __m256i lo, hi;
+};
+HEADRACE_INLINE Int16Pairs load_int16_pairs(const std::uint16_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16))};
+}
+HEADRACE_INLINE Int16Pairs set1_int16_pair(const std::uint16_t* p) {
+  std::int32_t pair;
+  std::memcpy(&pair, p, 4);
+  return {_mm256_set1_epi32(pair), _mm256_set1_epi32(pair)};
+}
+HEADRACE_INLINE I dot2(I acc, Int16Pairs a, Int16Pairs b) {
+  return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, b.lo)),
+          _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a.hi, b.hi))};
+}
+HEADRACE_INLINE void store_int16(std::int16_t* p, F x) {
+  const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xD8));
+}
+
+HEADRACE_INLINE F load_int8(const std::int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+
 HEADRACE_INLINE I set1_i32(std::int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 HEADRACE_INLINE F to_float(I x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
-HEADRACE_INLINE void store_int8(std::int8_t* p, F x) {
+HEADRACE_INLINE std::int32_t store_int8(std::int8_t* p, F x) {
   const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
   const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);
-  _mm_storeu_si128(
-      reinterpret_cast<__m128i*>(p),
-      _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
+  const __m128i bytes =
+      _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_unpackhi_epi64(sums, sums))) - 16 * 128;
 }
 
 struct W {

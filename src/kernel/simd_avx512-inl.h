@@ -1,4 +1,4 @@
-// AVX-512 (F, BW, DQ, VL, VNNI). Included by simd.h only.
+// AVX-512 (F, BW, DQ, VL, VNNI; with HEADRACE_ISA_BF16 also BF16). Included by simd.h only.
 #pragma once
 
 struct F {
@@ -18,6 +18,7 @@ HEADRACE_INLINE F mul(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
 HEADRACE_INLINE F div(F a, F b) { return {_mm512_div_ps(a.v, b.v)}; }
 HEADRACE_INLINE F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 HEADRACE_INLINE F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; }
+HEADRACE_INLINE F min(F a, F b) { return {_mm512_min_ps(a.v, b.v)}; }
 HEADRACE_INLINE F abs(F a) { return {_mm512_abs_ps(a.v)}; }
 HEADRACE_INLINE F round_nearest(F a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
@@ -27,11 +28,20 @@ HEADRACE_INLINE F zero_where_below(F x, float bound, F value) {
 }
 /// value * 2^whole, whole integral in [-127, 127]; results below the normal range may be zero.
 HEADRACE_INLINE F scale_by_power(F value, F whole) { return {_mm512_scalef_ps(value.v, whole.v)}; }
-/// Lanes from `count` on become `fill`.
-HEADRACE_INLINE F keep_first(F x, std::uint32_t count, float fill) {
+/// The first `count` lanes of `first`, the others of `rest`.
+HEADRACE_INLINE F select_first(std::uint32_t count, F first, F rest) {
   const auto mask = static_cast<__mmask16>(count >= 16 ? 0xFFFFU : (1U << count) - 1U);
-  return {_mm512_mask_mov_ps(_mm512_set1_ps(fill), mask, x.v)};
+  return {_mm512_mask_mov_ps(rest.v, mask, first.v)};
 }
+
+/// Sum of the 16 lanes: halves, quarters, eighths, in that order.
+HEADRACE_INLINE float reduce_add(F x) {
+  const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(x.v), _mm512_extractf32x8_ps(x.v, 1));
+  const __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  const __m128 e = _mm_add_ps(q, _mm_movehl_ps(q, q));
+  return _mm_cvtss_f32(_mm_add_ss(e, _mm_movehdup_ps(e)));
+}
+HEADRACE_INLINE float reduce_max(F x) { return _mm512_reduce_max_ps(x.v); }
 
 HEADRACE_INLINE F load_f16(const std::uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
@@ -41,11 +51,87 @@ HEADRACE_INLINE void store_f16(std::uint16_t* p, F x) {
                       _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
+/// 16 pairs of bf16, the first of a pair in the lower half of a word.
+struct Pairs {
+  __m512i v;
+};
+HEADRACE_INLINE Pairs load_pairs(const std::uint16_t* p) { return {_mm512_loadu_si512(p)}; }
+HEADRACE_INLINE Pairs set1_pair(const std::uint16_t* p) {
+  std::int32_t pair;
+  std::memcpy(&pair, p, 4);
+  return {_mm512_set1_epi32(pair)};
+}
+#if defined(HEADRACE_ISA_BF16)
+HEADRACE_INLINE __m512bh as_bf16(__m512i v) {
+  __m512bh result;
+  std::memcpy(&result, &v, sizeof v);
+  return result;
+}
+/// Rounds to nearest, ties to even; magnitudes below 2^-126 become 0.
+HEADRACE_INLINE void store_bf16(std::uint16_t* p, F x) {
+  const __m256bh halves = _mm512_cvtneps_pbh(x.v);
+  std::memcpy(p, &halves, sizeof halves);
+}
+/// acc += a[0] * b[0] + a[1] * b[1], the second product first.
+HEADRACE_INLINE F dot2(F acc, Pairs a, Pairs b) {
+  return {_mm512_dpbf16_ps(acc.v, as_bf16(a.v), as_bf16(b.v))};
+}
+#else
+HEADRACE_INLINE void store_bf16(std::uint16_t* p, F x) {
+  const __m512i bits = _mm512_castps_si512(x.v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
+HEADRACE_INLINE F dot2(F acc, Pairs a, Pairs b) {
+  const auto first = [](__m512i v) { return _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)); };
+  const auto second = [](__m512i v) {
+    return _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(-0x10000)));
+  };
+  const __m512 sum = _mm512_fmadd_ps(second(a.v), second(b.v), acc.v);
+  return {_mm512_fmadd_ps(first(a.v), first(b.v), sum)};
+}
+#endif
+
+HEADRACE_INLINE F load_bf16(const std::uint16_t* p) {
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
+}
+
+/// 16 pairs of signed 16-bit integers.
+struct Int16Pairs {
+  __m512i v;
+};
+HEADRACE_INLINE Int16Pairs load_int16_pairs(const std::uint16_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+HEADRACE_INLINE Int16Pairs set1_int16_pair(const std::uint16_t* p) { return {set1_pair(p).v}; }
+/// acc += a[0] * b[0] + a[1] * b[1]. Exact.
+HEADRACE_INLINE I dot2(I acc, Int16Pairs a, Int16Pairs b) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(b.v));
+  return acc;
+}
+/// Rounds to the nearest integer; |x| <= 32767.
+HEADRACE_INLINE void store_int16(std::int16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x.v)));
+}
+
+/// 16 signed bytes.
+HEADRACE_INLINE F load_int8(const std::int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
+}
+
 HEADRACE_INLINE I set1_i32(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
 HEADRACE_INLINE F to_float(I x) { return {_mm512_cvtepi32_ps(x.v)}; }
-/// Rounds to the nearest integer and narrows to 16 signed bytes; |x| <= 127.
-HEADRACE_INLINE void store_int8(std::int8_t* p, F x) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x.v)));
+/// Rounds to the nearest integer and narrows to 16 signed bytes; |x| <= 127. Returns their sum.
+HEADRACE_INLINE std::int32_t store_int8(std::int8_t* p, F x) {
+  const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x.v));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  const __m128i sums = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
+  return _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_unpackhi_epi64(sums, sums))) - 16 * 128;
 }
 
 /// 64 unsigned weights: 4 for each of 16 columns.

@@ -48,6 +48,10 @@ HEADRACE_INLINE F max(F a, F b) {
   F r;
   HEADRACE_LANES(a.v[i] > b.v[i] ? a.v[i] : b.v[i]);
 }
+HEADRACE_INLINE F min(F a, F b) {
+  F r;
+  HEADRACE_LANES(a.v[i] < b.v[i] ? a.v[i] : b.v[i]);
+}
 HEADRACE_INLINE F abs(F a) {
   F r;
   HEADRACE_LANES(__builtin_fabsf(a.v[i]));
@@ -70,9 +74,23 @@ HEADRACE_INLINE F scale_by_power(F value, F whole) {
   }
   return r;
 }
-HEADRACE_INLINE F keep_first(F x, std::uint32_t count, float fill) {
+/// The first `count` lanes of `first`, the others of `rest`.
+HEADRACE_INLINE F select_first(std::uint32_t count, F first, F rest) {
   F r;
-  HEADRACE_LANES(static_cast<std::uint32_t>(i) < count ? x.v[i] : fill);
+  HEADRACE_LANES(static_cast<std::uint32_t>(i) < count ? first.v[i] : rest.v[i]);
+}
+
+/// Sum of the 16 lanes: halves, quarters, eighths, in that order.
+HEADRACE_INLINE float reduce_add(F x) {
+  for (int step = 8; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) x.v[i] += x.v[i + step];
+  }
+  return x.v[0];
+}
+HEADRACE_INLINE float reduce_max(F x) {
+  float largest = x.v[0];
+  for (int i = 1; i < 16; ++i) largest = largest > x.v[i] ? largest : x.v[i];
+  return largest;
 }
 
 HEADRACE_INLINE float f16_to_float(std::uint16_t h) {
@@ -120,6 +138,69 @@ HEADRACE_INLINE void store_f16(std::uint16_t* p, F x) {
   for (int i = 0; i < 16; ++i) p[i] = float_to_f16(x.v[i]);
 }
 
+/// A bf16 is the upper half of an f32. Rounds to nearest, ties to even; finite values only.
+HEADRACE_INLINE std::uint16_t float_to_bf16(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
+}
+HEADRACE_INLINE F load_bf16(const std::uint16_t* p) {
+  F r;
+  HEADRACE_LANES(bf16_value(p[i]));
+}
+HEADRACE_INLINE void store_bf16(std::uint16_t* p, F x) {
+  for (int i = 0; i < 16; ++i) p[i] = float_to_bf16(x.v[i]);
+}
+/// 16 pairs of bf16 as two vectors of f32: the first of each pair, and the second.
+struct Pairs {
+  F first, second;
+};
+HEADRACE_INLINE Pairs load_pairs(const std::uint16_t* p) {
+  Pairs r;
+  for (int i = 0; i < 16; ++i) {
+    r.first.v[i] = bf16_value(p[2 * i]);
+    r.second.v[i] = bf16_value(p[2 * i + 1]);
+  }
+  return r;
+}
+HEADRACE_INLINE Pairs set1_pair(const std::uint16_t* p) {
+  return {set1(bf16_value(p[0])), set1(bf16_value(p[1]))};
+}
+/// acc += a[0] * b[0] + a[1] * b[1], the second product first.
+HEADRACE_INLINE F dot2(F acc, Pairs a, Pairs b) {
+  return fma(a.first, b.first, fma(a.second, b.second, acc));
+}
+
+/// 16 pairs of signed 16-bit integers.
+struct Int16Pairs {
+  std::int16_t v[32];
+};
+HEADRACE_INLINE Int16Pairs load_int16_pairs(const std::uint16_t* p) {
+  Int16Pairs r;
+  std::memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+HEADRACE_INLINE Int16Pairs set1_int16_pair(const std::uint16_t* p) {
+  Int16Pairs r;
+  for (int i = 0; i < 16; ++i) std::memcpy(r.v + 2 * i, p, 4);
+  return r;
+}
+/// acc += a[0] * b[0] + a[1] * b[1]. Exact.
+HEADRACE_INLINE I dot2(I acc, Int16Pairs a, Int16Pairs b) {
+  I r;
+  HEADRACE_LANES(acc.v[i] + a.v[2 * i] * b.v[2 * i] + a.v[2 * i + 1] * b.v[2 * i + 1]);
+}
+/// Rounds to the nearest integer; |x| <= 32767.
+HEADRACE_INLINE void store_int16(std::int16_t* p, F x) {
+  for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int16_t>(__builtin_rintf(x.v[i]));
+}
+
+/// 16 signed bytes.
+HEADRACE_INLINE F load_int8(const std::int8_t* p) {
+  F r;
+  HEADRACE_LANES(static_cast<float>(p[i]));
+}
+
 HEADRACE_INLINE I set1_i32(std::int32_t x) {
   I r;
   HEADRACE_LANES(x);
@@ -128,8 +209,14 @@ HEADRACE_INLINE F to_float(I x) {
   F r;
   HEADRACE_LANES(static_cast<float>(x.v[i]));
 }
-HEADRACE_INLINE void store_int8(std::int8_t* p, F x) {
-  for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(__builtin_rintf(x.v[i]));
+/// Rounds to the nearest integer and narrows to 16 signed bytes; |x| <= 127. Returns their sum.
+HEADRACE_INLINE std::int32_t store_int8(std::int8_t* p, F x) {
+  std::int32_t sum = 0;
+  for (int i = 0; i < 16; ++i) {
+    p[i] = static_cast<std::int8_t>(__builtin_rintf(x.v[i]));
+    sum += p[i];
+  }
+  return sum;
 }
 
 struct W {

@@ -14,17 +14,21 @@ namespace {
 class Lanes : public KernelTest {
  protected:
   /// One fold of `count` tokens of 16 dims for a single query.
-  std::vector<float> fold(KvType type, const void* k, const void* v, const float* query,
+  std::vector<float> fold(KvType type, void* k, void* v, const float* query,
                           std::uint32_t count) const {
-    std::vector<float> scratch(fold_scratch_floats(round_up_to_lanes(count)));
+    const std::uint32_t tokens = round_up_to_lanes(count);
+    std::vector<float> scratch(fold_scratch_floats(tokens));
     std::vector<float> state(fold_state_floats(lanes));
-    const FoldInput input = {.k = static_cast<const std::byte*>(k),
-                             .v = static_cast<const std::byte*>(v),
-                             .type = type,
-                             .head_dim = lanes,
-                             .vectors = 1,
-                             .queries = &query,
-                             .visible = &count};
+    std::vector<std::byte> prepared(prepared_query_bytes(lanes));
+    table.prepare_query(query, 1.0F, lanes, type, prepared.data());
+    const std::byte* queries = prepared.data();
+    const std::uint32_t begin = 0;
+    const FoldInput input = {
+        .page = {static_cast<std::byte*>(k), static_cast<std::byte*>(v), type, tokens, lanes},
+        .vectors = 1,
+        .queries = &queries,
+        .begin = &begin,
+        .end = &count};
     table.fold_page(input, scratch.data(), state.data());
     return state;
   }
@@ -117,9 +121,9 @@ TEST_P(Lanes, HalvesAreRoundedAsGgmlRounds) {
   std::array<std::uint16_t, std::size_t{lanes} * lanes> page_k;
   std::array<std::uint16_t, lanes> page_v;
   for (std::size_t i = 0; i < values.size(); i += lanes) {
-    table.store_kv(&values[i], &values[i], 0, lanes, KvType::f16,
-                   reinterpret_cast<std::byte*>(page_k.data()),
-                   reinterpret_cast<std::byte*>(page_v.data()));
+    table.store_kv(&values[i], &values[i], lanes, 0, 1,
+                   {reinterpret_cast<std::byte*>(page_k.data()),
+                    reinterpret_cast<std::byte*>(page_v.data()), KvType::f16, lanes, lanes});
     for (std::size_t d = 0; d < lanes; ++d) {
       ASSERT_EQ(page_v[d], ggml_fp32_to_fp16(values[i + d])) << values[i + d];
       ASSERT_EQ(page_k[d * lanes], ggml_fp32_to_fp16(values[i + d])) << values[i + d];
@@ -128,7 +132,7 @@ TEST_P(Lanes, HalvesAreRoundedAsGgmlRounds) {
 }
 
 TEST_P(Lanes, EveryFiniteHalfIsReadAsGgmlReadsIt) {
-  const std::array<std::uint16_t, std::size_t{lanes} * lanes> k{};
+  std::array<std::uint16_t, std::size_t{lanes} * lanes> k{};
   const std::array<float, lanes> query{};
   for (std::uint32_t first = 0; first < 0x10000; first += lanes) {
     if ((first & 0x7C00U) == 0x7C00U) continue;

@@ -10,6 +10,11 @@
 #include "kernel/matmul-inl.h"
 #include "kernel/row_product-inl.h"
 #include "kernel/rows-inl.h"
+#include "kernel/kv_common-inl.h"
+#include "kernel/kv_float-inl.h"
+#include "kernel/kv_bf16-inl.h"
+#include "kernel/kv_i16-inl.h"
+#include "kernel/kv_q8-inl.h"
 #include "kernel/fold-inl.h"
 // clang-format on
 
@@ -28,6 +33,7 @@ const KernelTable table = {
     .integer_few_rows_product = integer_few_rows_product_any,
     .float_panel_product = float_panel_product,
     .store_kv = store_kv,
+    .prepare_query = prepare_query,
     .fold_page = fold_page,
     .fold_merge = fold_merge,
     .fold_finish = fold_finish,

@@ -15,10 +15,20 @@ constexpr std::size_t pages_per_pass = 64;
 /// Vectors of a many-row task: the task's pages of a batch are read once per this many.
 constexpr std::uint32_t task_vectors = 4 * kernel::fold_vectors_max;
 
-/// Tokens of the page that a row at `position` may read.
-std::uint32_t visible_tokens(const PageView& view, std::uint32_t position) {
-  if (position < view.first_position) return 0;
-  return std::min(view.tokens, position - view.first_position + 1);
+/// Tokens of a page that a row reads: [begin, end) of the page.
+struct ReadRange {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  bool empty() const { return begin >= end; }
+};
+
+ReadRange read_range(const PageView& view, std::uint32_t position, std::uint32_t window) {
+  if (position < view.first_position) return {};
+  ReadRange range;
+  range.end = std::min(view.tokens, position - view.first_position + 1);
+  if (window != 0 && position - view.first_position >= window)
+    range.begin = position - view.first_position - window + 1;
+  return range;
 }
 
 std::size_t scratch_floats(std::uint32_t page_tokens, std::uint32_t head_dim) {
@@ -27,6 +37,11 @@ std::size_t scratch_floats(std::uint32_t page_tokens, std::uint32_t head_dim) {
 }
 
 }  // namespace
+
+kernel::PageHead page_head(const PageShape& shape, std::byte* page, std::uint32_t kv_head) {
+  return {page + shape.k_offset(kv_head), page + shape.v_offset(kv_head), shape.type, shape.tokens,
+          shape.head_dim};
+}
 
 Result<Attention> Attention::create(Parallel& parallel, const ModelShape& shape,
                                     const PageShape& page, std::uint32_t rows_max) {
@@ -42,7 +57,9 @@ Result<Attention> Attention::create(Parallel& parallel, const ModelShape& shape,
   const auto floats = [](std::size_t count) {
     return AlignedBuffer::allocate(count * sizeof(float));
   };
-  HEADRACE_TRY_ASSIGN(attention.queries_, floats(vectors * shape.head_dim));
+  HEADRACE_TRY_ASSIGN(
+      attention.queries_,
+      AlignedBuffer::allocate(vectors * kernel::prepared_query_bytes(shape.head_dim)));
   HEADRACE_TRY_ASSIGN(attention.states_, floats(vectors * attention.state_floats_));
   HEADRACE_TRY_ASSIGN(attention.partials_,
                       floats(pages_per_pass * shape.query_heads * attention.state_floats_));
@@ -55,50 +72,56 @@ float* Attention::state(std::uint32_t kv_head, std::uint32_t vector) {
          (std::size_t{kv_head} * vectors_max_ + vector) * state_floats_;
 }
 
-void Attention::scale_queries(const AttentionRows& rows) {
-  const auto scale =
-      static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(head_dim_)));
-  const std::size_t count = std::size_t{rows.count} * kv_heads_ * group_ * head_dim_;
-  for (std::size_t i = 0; i < count; ++i) scaled_queries()[i] = rows.queries[i] * scale;
+std::byte* Attention::query(std::uint32_t row, std::uint32_t head) {
+  return queries_.data() +
+         (std::size_t{row} * kv_heads_ * group_ + head) * kernel::prepared_query_bytes(head_dim_);
 }
 
-/// Partials of vectors [first, end) of one kv head for one page, at most fold_vectors_max, merged
-/// into their states.
-void Attention::fold_vectors(const AttentionRows& rows, const PageShape& page, const PageView& view,
-                             std::uint32_t kv_head, std::uint32_t first_vector,
-                             std::uint32_t end_vector, std::size_t worker) {
-  std::array<const float*, kernel::fold_vectors_max> queries;
-  std::array<std::uint32_t, kernel::fold_vectors_max> visible;
-  std::array<float*, kernel::fold_vectors_max> states;
+void Attention::prepare_queries(const AttentionRows& rows, KvType type) {
+  const auto scale =
+      static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(head_dim_)));
+  const std::uint32_t heads = kv_heads_ * group_;
+  const auto prepare = [&](std::size_t row, std::size_t) {
+    for (std::uint32_t head = 0; head < heads; ++head) {
+      kernel::kernels().prepare_query(rows.queries + (row * heads + head) * head_dim_, scale,
+                                      head_dim_, type,
+                                      query(static_cast<std::uint32_t>(row), head));
+    }
+  };
+  if (rows.count == 1) return prepare(0, 0);
+  parallel_->run(rows.count, prepare);
+}
+
+struct Attention::Gathered {
+  std::array<const std::byte*, kernel::fold_vectors_max> queries;
+  std::array<std::uint32_t, kernel::fold_vectors_max> begin;
+  std::array<std::uint32_t, kernel::fold_vectors_max> end;
+  std::array<std::uint32_t, kernel::fold_vectors_max> vectors;  // of the kv head
   kernel::FoldInput in;
+};
+
+/// Those of vectors [first, end) of a kv head that read the page, at most fold_vectors_max.
+void Attention::gather(Gathered& gathered, const AttentionRows& rows, const PageShape& page,
+                       const PageView& view, std::uint32_t kv_head, std::uint32_t first_vector,
+                       std::uint32_t end_vector) {
+  std::uint32_t count = 0;
   for (std::uint32_t vector = first_vector; vector < end_vector; ++vector) {
     const std::uint32_t row = vector / group_;
-    const std::uint32_t tokens = visible_tokens(view, rows.first_position + row);
-    if (tokens == 0) continue;
-    queries[in.vectors] =
-        scaled_queries() +
-        (std::size_t{row} * kv_heads_ * group_ + kv_head * group_ + vector % group_) * head_dim_;
-    visible[in.vectors] = tokens;
-    states[in.vectors] = state(kv_head, vector);
-    ++in.vectors;
+    const ReadRange range = read_range(view, rows.first_position + row, rows.window);
+    if (range.empty()) continue;
+    gathered.queries[count] = query(row, kv_head * group_ + vector % group_);
+    gathered.begin[count] = range.begin;
+    gathered.end[count] = range.end;
+    gathered.vectors[count++] = vector;
   }
-  if (in.vectors == 0) return;
-  in.k = view.data + page.k_offset(kv_head);
-  in.v = view.data + page.v_offset(kv_head);
-  in.type = page.type;
-  in.head_dim = head_dim_;
-  in.queries = queries.data();
-  in.visible = visible.data();
-  float* scores = reinterpret_cast<float*>(scratch_.data()) + worker * scratch_floats_;
-  float* partials = scores + kernel::fold_scratch_floats(page.tokens);
-  kernel::kernels().fold_page(in, scores, partials);
-  for (std::uint32_t i = 0; i < in.vectors; ++i) {
-    kernel::kernels().fold_merge(states[i], partials + i * state_floats_, head_dim_);
-  }
+  // The fold only reads the page; PageHead also serves writers.
+  auto* data = const_cast<std::byte*>(view.data);
+  gathered.in = {page_head(page, data, kv_head), count, gathered.queries.data(),
+                 gathered.begin.data(), gathered.end.data()};
 }
 
 void Attention::fold_many_rows(const AttentionRows& rows, const PageShape& page,
-                               std::span<const PageView> batch) {
+                               std::span<const PageView> batch, bool first_batch) {
   const std::uint32_t vectors = rows.count * group_;
   const std::uint32_t runs = (vectors + task_vectors - 1) / task_vectors;
   parallel_->run(std::size_t{runs} * kv_heads_, [&](std::size_t task, std::size_t worker) {
@@ -106,11 +129,24 @@ void Attention::fold_many_rows(const AttentionRows& rows, const PageShape& page,
     const auto run =
         static_cast<std::uint32_t>(runs - 1 - task % runs);  // the rows that see most go first
     const std::uint32_t end = std::min(vectors, (run + 1) * task_vectors);
+    if (first_batch) {
+      for (std::uint32_t vector = run * task_vectors; vector < end; ++vector)
+        kernel::fold_reset(state(kv_head, vector), head_dim_);
+    }
+    float* scores = reinterpret_cast<float*>(scratch_.data()) + worker * scratch_floats_;
+    float* partials = scores + kernel::fold_scratch_floats(page.tokens);
+    Gathered gathered;
     for (const PageView& view : batch) {
       for (std::uint32_t first = run * task_vectors; first < end;
            first += kernel::fold_vectors_max) {
-        fold_vectors(rows, page, view, kv_head, first,
-                     std::min(end, first + kernel::fold_vectors_max), worker);
+        gather(gathered, rows, page, view, kv_head, first,
+               std::min(end, first + kernel::fold_vectors_max));
+        if (gathered.in.vectors == 0) continue;
+        kernel::kernels().fold_page(gathered.in, scores, partials);
+        for (std::uint32_t i = 0; i < gathered.in.vectors; ++i) {
+          kernel::kernels().fold_merge(state(kv_head, gathered.vectors[i]),
+                                       partials + i * state_floats_, head_dim_);
+        }
       }
     }
   });
@@ -118,6 +154,9 @@ void Attention::fold_many_rows(const AttentionRows& rows, const PageShape& page,
 
 void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
                              std::span<const PageView> batch) {
+  // Pages before the window have nothing to say.
+  while (!batch.empty() && read_range(batch[0], rows.first_position, rows.window).empty())
+    batch = batch.subspan(1);
   auto* partials = reinterpret_cast<float*>(partials_.data());
   const auto partial = [&](std::size_t view, std::size_t kv_head) {
     return partials + (view * kv_heads_ + kv_head) * group_ * state_floats_;
@@ -125,25 +164,13 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
   for (; !batch.empty(); batch = batch.subspan(std::min(batch.size(), pages_per_pass))) {
     const std::size_t pages = std::min(batch.size(), pages_per_pass);
     parallel_->run(pages * kv_heads_, [&](std::size_t task, std::size_t worker) {
-      const PageView& view = batch[task / kv_heads_];
       const auto kv_head = static_cast<std::uint32_t>(task % kv_heads_);
       float* scores = reinterpret_cast<float*>(scratch_.data()) + worker * scratch_floats_;
+      Gathered gathered;
       for (std::uint32_t first = 0; first < group_; first += kernel::fold_vectors_max) {
-        std::array<const float*, kernel::fold_vectors_max> queries;
-        std::array<std::uint32_t, kernel::fold_vectors_max> visible;
-        kernel::FoldInput in;
-        in.k = view.data + page.k_offset(kv_head);
-        in.v = view.data + page.v_offset(kv_head);
-        in.type = page.type;
-        in.head_dim = head_dim_;
-        in.vectors = std::min(group_ - first, kernel::fold_vectors_max);
-        for (std::uint32_t i = 0; i < in.vectors; ++i) {
-          queries[i] = scaled_queries() + (std::size_t{kv_head} * group_ + first + i) * head_dim_;
-          visible[i] = visible_tokens(view, rows.first_position);
-        }
-        in.queries = queries.data();
-        in.visible = visible.data();
-        kernel::kernels().fold_page(in, scores,
+        gather(gathered, rows, page, batch[task / kv_heads_], kv_head, first,
+               std::min(group_, first + kernel::fold_vectors_max));
+        kernel::kernels().fold_page(gathered.in, scores,
                                     partial(task / kv_heads_, kv_head) + first * state_floats_);
       }
     });
@@ -159,18 +186,19 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
 }
 
 Result<void> Attention::run(const AttentionRows& rows, const PageShape& page, PageStream& pages) {
-  scale_queries(rows);
-  for (std::uint32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
-    for (std::uint32_t i = 0; i < rows.count * group_; ++i)
-      kernel::fold_reset(state(kv_head, i), head_dim_);
+  prepare_queries(rows, page.type);
+  if (rows.count == 1) {
+    for (std::uint32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
+      for (std::uint32_t i = 0; i < group_; ++i) kernel::fold_reset(state(kv_head, i), head_dim_);
+    }
   }
-  while (true) {
+  for (bool first_batch = true;; first_batch = false) {
     HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
     if (batch.empty()) break;
     if (rows.count == 1) {
       fold_one_row(rows, page, batch);
     } else {
-      fold_many_rows(rows, page, batch);
+      fold_many_rows(rows, page, batch, first_batch);
     }
   }
   parallel_->run(rows.count, [&](std::size_t row, std::size_t) {

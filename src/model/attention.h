@@ -17,12 +17,17 @@
 
 namespace headrace {
 
+/// One kv head of a page as kernels take it.
+kernel::PageHead page_head(const PageShape& shape, std::byte* page, std::uint32_t kv_head);
+
 /// Rows of one segment: positions first_position, first_position + 1, ...
 struct AttentionRows {
   const float* queries = nullptr;  ///< [row][query_head][head_dim], rotated
   float* out = nullptr;            ///< [row][query_head][head_dim]
   std::uint32_t count = 0;
   std::uint32_t first_position = 0;
+  /// Positions that a row reads, its own included: the last `window` ones. 0: all.
+  std::uint32_t window = 0;
 };
 
 class Attention {
@@ -37,17 +42,20 @@ class Attention {
  private:
   Attention() = default;
 
-  float* scaled_queries() { return reinterpret_cast<float*>(queries_.data()); }
+  /// Query vectors of one kv head that read one page together, with where their results go.
+  struct Gathered;
+
+  std::byte* query(std::uint32_t row, std::uint32_t head);
   /// State of one query vector: [kv_head][row * group + head in group].
   float* state(std::uint32_t kv_head, std::uint32_t vector);
-  void scale_queries(const AttentionRows& rows);
+  void prepare_queries(const AttentionRows& rows, KvType type);
+  void gather(Gathered& vectors, const AttentionRows& rows, const PageShape& page,
+              const PageView& view, std::uint32_t kv_head, std::uint32_t first_vector,
+              std::uint32_t end_vector);
   void fold_one_row(const AttentionRows& rows, const PageShape& page,
                     std::span<const PageView> batch);
   void fold_many_rows(const AttentionRows& rows, const PageShape& page,
-                      std::span<const PageView> batch);
-  void fold_vectors(const AttentionRows& rows, const PageShape& page, const PageView& view,
-                    std::uint32_t kv_head, std::uint32_t first_vector, std::uint32_t end_vector,
-                    std::size_t worker);
+                      std::span<const PageView> batch, bool first_batch);
 
   Parallel* parallel_ = nullptr;
   std::uint32_t kv_heads_ = 0;
@@ -56,7 +64,7 @@ class Attention {
   std::uint32_t vectors_max_ = 0;  // per kv head
   std::size_t state_floats_ = 0;
   std::size_t scratch_floats_ = 0;  // per worker: scores, then partials
-  AlignedBuffer queries_;           // [row][query_head][head_dim]
+  AlignedBuffer queries_;           // [row][query_head][prepared_query_bytes]
   AlignedBuffer states_;            // [kv_head][vector][state]
   AlignedBuffer partials_;          // one row: [page of a batch][query_head][state]
   AlignedBuffer scratch_;

@@ -206,13 +206,20 @@ void ForwardPass::write_kv(const Part& part, std::uint32_t layer) {
   SequenceKv& kv = *part.segment->kv;
   const PageShape& page = kv.shape();
   for (const RowSlice& slice : kv.rows(layer)) {
-    for_rows(slice.rows, [&](std::uint32_t i) {
-      const std::size_t at = std::size_t{part.first + slice.first_row + i} * shape.kv_width();
+    // A task is a tile: two workers never write to the same cache lines.
+    const std::uint32_t first_tile = slice.first_token / tile_tokens;
+    const std::uint32_t end_token = slice.first_token + slice.rows;
+    const std::uint32_t tiles = (end_token + tile_tokens - 1) / tile_tokens - first_tile;
+    parallel_->run(tiles, [&](std::size_t task, std::size_t) {
+      const std::uint32_t tile = (first_tile + static_cast<std::uint32_t>(task)) * tile_tokens;
+      const std::uint32_t token = std::max(tile, slice.first_token);
+      const std::uint32_t count = std::min(tile + tile_tokens, end_token) - token;
+      const std::uint32_t row = part.first + slice.first_row + token - slice.first_token;
+      const std::size_t at = std::size_t{row} * shape.kv_width();
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
         kernel::kernels().store_kv(key_ + at + head * shape.head_dim,
-                                   value_ + at + head * shape.head_dim, slice.first_token + i,
-                                   shape.head_dim, page.type, slice.page + page.k_offset(head),
-                                   slice.page + page.v_offset(head));
+                                   value_ + at + head * shape.head_dim, shape.kv_width(), token,
+                                   count, page_head(page, slice.page, head));
       }
     });
   }

@@ -4,7 +4,11 @@
 // head, one after the other:
 //   K: [tile][dim][16 tokens]  a score of 16 tokens: one pass over dim, the tokens in the lanes
 //   V: [token][dim]            a value sum: one pass over the tokens, dim in the lanes
-// where a tile is 16 tokens. Element type: KvType.
+// where a tile is 16 tokens. bf16 keeps pairs together, for the machine's dot products of pairs:
+//   K: [tile][dim / 2][16 tokens][2]    V: [token / 2][dim][2]
+// i16 does the same, with the scales of the keys [tile][16 tokens] behind K,
+// and q8 keeps fours, with the scales of 32 values behind all of them:
+//   K: [tile][dim / 4][16 tokens][4]    V: [token][dim]    scales: [tile][dim / 32][16 tokens]
 #pragma once
 
 #include <cstdint>
@@ -19,21 +23,19 @@ inline constexpr std::uint32_t tile_tokens = 16;
 struct PageShape {
   std::uint32_t tokens = 0;  ///< multiple of tile_tokens
   std::uint32_t kv_heads = 0;
-  std::uint32_t head_dim = 0;  ///< multiple of 16
+  std::uint32_t head_dim = 0;  ///< multiple of 16; of 32 for q8
   KvType type = KvType::f16;
 
   bool operator==(const PageShape&) const = default;
 
   std::uint32_t tiles() const { return tokens / tile_tokens; }
-  /// Bytes of K (or of V) of one kv head.
-  std::uint64_t half_head_bytes() const {
-    return std::uint64_t{tokens} * head_dim * bytes_per_element(type);
-  }
-  std::uint64_t k_offset(std::uint32_t kv_head) const { return kv_head * 2 * half_head_bytes(); }
-  std::uint64_t v_offset(std::uint32_t kv_head) const {
-    return (kv_head * 2 + 1) * half_head_bytes();
-  }
-  std::uint64_t bytes() const { return kv_heads * 2 * half_head_bytes(); }
+  std::uint64_t k_bytes() const { return tokens * key_bytes(type, head_dim); }
+  std::uint64_t v_bytes() const { return tokens * value_bytes(type, head_dim); }
+  /// Bytes of K and V of one kv head.
+  std::uint64_t head_bytes() const { return k_bytes() + v_bytes(); }
+  std::uint64_t k_offset(std::uint32_t kv_head) const { return kv_head * head_bytes(); }
+  std::uint64_t v_offset(std::uint32_t kv_head) const { return k_offset(kv_head) + k_bytes(); }
+  std::uint64_t bytes() const { return kv_heads * head_bytes(); }
 };
 
 }  // namespace headrace

@@ -15,7 +15,7 @@ TEST(PageShape, CountsTheBytesOfSmolLm2) {
   // 256 tokens x 3 kv heads x 64 values x (K and V) x 2 bytes.
   const PageShape shape{.tokens = 256, .kv_heads = 3, .head_dim = 64, .type = KvType::f16};
   EXPECT_EQ(shape.bytes(), 196'608U);
-  EXPECT_EQ(shape.half_head_bytes(), 32'768U);
+  EXPECT_EQ(shape.k_bytes(), 32'768U);
   EXPECT_EQ(shape.tiles(), 16U);
   EXPECT_EQ(shape.k_offset(0), 0U);
   EXPECT_EQ(shape.v_offset(0), 32'768U);
@@ -27,6 +27,15 @@ TEST(PageShape, AnF32PageIsTwiceAsLargeAsAnF16One) {
   PageShape f32 = f16;
   f32.type = KvType::f32;
   EXPECT_EQ(f32.bytes(), 2 * f16.bytes());
+}
+
+TEST(PageShape, AScaleComesWithEveryI16KeyAndEvery32Q8Values) {
+  PageShape shape{.tokens = 256, .kv_heads = 3, .head_dim = 64, .type = KvType::i16};
+  EXPECT_EQ(shape.k_bytes(), 256U * (64 * 2 + 2));
+  EXPECT_EQ(shape.v_bytes(), 256U * 64 * 2);
+  shape.type = KvType::q8;
+  EXPECT_EQ(shape.k_bytes(), 256U * (64 + 2 * 2));
+  EXPECT_EQ(shape.v_bytes(), shape.k_bytes());
 }
 
 TEST(PageShape, BytesDoNotWrapWhenAPageExceedsFourGibibytes) {
@@ -44,12 +53,12 @@ TEST(PageShape, KeysAndValuesOfAllHeadsFillAPageWithoutOverlap) {
   for (int round = 0; round < 500; ++round) {
     const PageShape shape{.tokens = tile_tokens * up_to(256),
                           .kv_heads = up_to(128),
-                          .head_dim = 16 * up_to(32),
-                          .type = up_to(2) == 1 ? KvType::f16 : KvType::f32};
+                          .head_dim = 32 * up_to(16),
+                          .type = kv_types[up_to(std::size(kv_types)) - 1]};
     std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
     for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      ranges.emplace_back(shape.k_offset(head), shape.half_head_bytes());
-      ranges.emplace_back(shape.v_offset(head), shape.half_head_bytes());
+      ranges.emplace_back(shape.k_offset(head), shape.k_bytes());
+      ranges.emplace_back(shape.v_offset(head), shape.v_bytes());
     }
     std::sort(ranges.begin(), ranges.end());
     std::uint64_t end = 0;
@@ -58,8 +67,8 @@ TEST(PageShape, KeysAndValuesOfAllHeadsFillAPageWithoutOverlap) {
       end = offset + bytes;
     }
     ASSERT_EQ(end, shape.bytes());
-    // Kernels load whole vectors of 16 lanes from the start of a half.
-    ASSERT_EQ(shape.half_head_bytes() % (16 * bytes_per_element(shape.type)), 0U);
+    // A half begins where its words are aligned.
+    ASSERT_EQ(shape.k_bytes() % 4, 0U);
   }
 }
 

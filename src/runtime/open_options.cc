@@ -46,6 +46,11 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
     return out_of_range("--block-tokens", checked.kv.tokens_per_block,
                         "a multiple of 16 from 16 to " + std::to_string(block_tokens_most));
   }
+  if (checked.kv.type == KvType::q8 && model.head_dim % 32 != 0) {
+    return Error{ErrorCode::invalid_argument,
+                 "--kv-type q8 needs heads of a multiple of 32 dims, and this model's have " +
+                     std::to_string(model.head_dim) + "; use bf16"};
+  }
   if (checked.kv.disk_directory.empty()) {
     checked.kv.disk_directory =
         env.temporary_directory() + "/headrace-" + std::to_string(env.random());

@@ -1,0 +1,33 @@
+// What the page types of the fold share.
+#pragma once
+
+namespace headrace::kernel::HEADRACE_ISA {
+
+/// Tokens of a page that some vector of a call reads, in whole tiles.
+struct FoldRange {
+  std::uint32_t first_tile;
+  std::uint32_t end_tile;
+};
+
+template <int Vectors, int Tiles>
+HEADRACE_INLINE void store_scores(const F (&sums)[Vectors][Tiles], std::uint32_t tile, float* out,
+                                  std::size_t stride) {
+  for (int i = 0; i < Vectors; ++i) {
+    for (int j = 0; j < Tiles; ++j) {
+      store(
+          out + static_cast<std::size_t>(i) * stride + (tile + static_cast<std::size_t>(j)) * lanes,
+          sums[i][j]);
+    }
+  }
+}
+
+template <int Vectors, int Parts>
+HEADRACE_INLINE void store_values(const F (&sums)[Vectors][Parts], std::uint32_t d,
+                                  float* const* out) {
+  for (int i = 0; i < Vectors; ++i) {
+    for (int j = 0; j < Parts; ++j)
+      store(out[i] + d + static_cast<std::size_t>(j) * lanes, sums[i][j]);
+  }
+}
+
+}  // namespace headrace::kernel::HEADRACE_ISA

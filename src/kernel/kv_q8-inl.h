@@ -1,0 +1,172 @@
+// Pages of q8: 32 values share an f16 scale. Queries are quantised the same way, so that a score is
+// made of exact integer dot products; weighted values are summed in f32.
+//   s[t] = fma(float(dot of block b), d_k[b][t] * d_q[b], s[t]) over blocks b in order
+//   o[d] = fma(p[t] * d_v[b][t], v[t][d], o[d]) over t in order
+// Layout: K [tile][dim / 4][16 tokens][4] and V [token][dim] as bytes, both followed by their
+// scales [tile][dim / 32][16 tokens]. K bytes count from 128, as the unsigned side of the machine's
+// dot product wants them; V bytes are signed.
+#pragma once
+
+namespace headrace::kernel::HEADRACE_ISA {
+
+struct Q8Kv {
+  using Weight = float;
+  static constexpr std::uint32_t block = quant_block;
+#if defined(HEADRACE_ISA_AVX512)
+  static constexpr int score_vectors = 12;  // 12 dot products, 12 sums, a key and its scale
+  static constexpr int value_vectors = 6;
+#else
+  static constexpr int score_vectors = 2;
+  static constexpr int value_vectors = 2;
+#endif
+  static constexpr int score_tiles = 1;
+  static constexpr bool odd_parts = false;
+
+  HEADRACE_INLINE std::uint16_t* scales_of(std::byte* values, const PageHead& page) {
+    return reinterpret_cast<std::uint16_t*>(values + std::size_t{page.tokens} * page.head_dim);
+  }
+  /// Scales of 16 tokens for the block of `d`.
+  HEADRACE_INLINE std::size_t scales_at(std::uint32_t tile, std::uint32_t d, const PageHead& page) {
+    return (std::size_t{tile} * (page.head_dim / block) + d / block) * lanes;
+  }
+
+  /// 32 values as bytes; returns their scale as f16, which is also what they were divided by.
+  HEADRACE_INLINE std::uint16_t quantize(const float* x, std::int8_t* out) {
+    const F a = load(x);
+    const F b = load(x + lanes);
+    const float largest = reduce_max(max(abs(a), abs(b)));
+    std::uint16_t halves[lanes];
+    store_f16(halves, set1(largest / 127.0F));
+    alignas(64) float scale[lanes];
+    store(scale, load_f16(halves));
+    // A scale that f16 rounds to nothing, or to infinity, keeps nothing.
+    const bool usable = scale[0] > 0.0F && scale[0] < 65520.0F;
+    const F inverse = set1(usable ? 1.0F / scale[0] : 0.0F);
+    const F limit = set1(127.0F);
+    const auto clamp = [&](F v) { return max(min(mul(v, inverse), limit), sub(zero(), limit)); };
+    store_int8(out, clamp(a));
+    store_int8(out + lanes, clamp(b));
+    return usable ? halves[0] : 0;
+  }
+
+  static void store_row(const float* k, const float* v, std::uint32_t token, const PageHead& page) {
+    const std::uint32_t tile = token / lanes;
+    const std::uint32_t column = token % lanes;
+    auto* k_tile = reinterpret_cast<std::uint8_t*>(page.k) +
+                   std::size_t{tile} * page.head_dim * lanes + std::size_t{column} * 4;
+    auto* v_row = reinterpret_cast<std::int8_t*>(page.v) + std::size_t{token} * page.head_dim;
+    for (std::uint32_t d = 0; d < page.head_dim; d += block) {
+      const std::size_t scale = scales_at(tile, d, page) + column;
+      std::int8_t values[block];
+      scales_of(page.k, page)[scale] = quantize(k + d, values);
+      for (std::uint32_t i = 0; i < block; ++i) {
+        k_tile[std::size_t{(d + i) / 4} * lanes * 4 + i % 4] =
+            static_cast<std::uint8_t>(values[i] + 128);
+      }
+      scales_of(page.v, page)[scale] = quantize(v + d, v_row + d);
+    }
+  }
+
+  /// A query: [head_dim] bytes, then per block its scale and -128 * the sum of its bytes.
+  struct QueryBlock {
+    float scale;
+    std::int32_t start;
+  };
+  HEADRACE_INLINE const QueryBlock* blocks_of(const std::byte* query, std::uint32_t head_dim) {
+    return reinterpret_cast<const QueryBlock*>(query + head_dim);
+  }
+
+  static void prepare(const float* query, float scale, std::uint32_t head_dim, std::byte* out) {
+    auto* values = reinterpret_cast<std::int8_t*>(out);
+    auto* blocks = reinterpret_cast<QueryBlock*>(out + head_dim);
+    for (std::uint32_t d = 0; d < head_dim; d += block) {
+      const F a = mul(load(query + d), set1(scale));
+      const F b = mul(load(query + d + lanes), set1(scale));
+      const float largest = reduce_max(max(abs(a), abs(b)));
+      const F inverse = set1(largest > 0x1p-120F ? 127.0F / largest : 0.0F);
+      const std::int32_t sum =
+          store_int8(values + d, mul(a, inverse)) + store_int8(values + d + lanes, mul(b, inverse));
+      blocks[d / block] = {largest / 127.0F, -128 * sum};
+    }
+  }
+
+  /// Weights overwrite the scores.
+  static Weight* weights_of(float* scratch, std::size_t) { return scratch; }
+  HEADRACE_INLINE void store_weights(Weight* out, F p) { store(out, p); }
+
+  template <int Vectors, int Tiles>
+  HEADRACE_INLINE void scores(const FoldInput& in, std::uint32_t tile,
+                              const std::byte* const* queries, float* out, std::size_t stride) {
+    static_assert(Tiles == 1);
+    const PageHead& page = in.page;
+    F sums[Vectors][1];
+    for (int i = 0; i < Vectors; ++i) sums[i][0] = zero();
+    const auto* k =
+        reinterpret_cast<const std::uint8_t*>(page.k) + std::size_t{tile} * page.head_dim * lanes;
+    for (std::uint32_t d = 0; d < page.head_dim; d += block) {
+      I dots[Vectors];
+#pragma GCC unroll 12
+      for (int i = 0; i < Vectors; ++i)
+        dots[i] = set1_i32(blocks_of(queries[i], page.head_dim)[d / block].start);
+#pragma GCC unroll 8
+      for (std::uint32_t j = 0; j < block; j += 4) {
+        const W keys = load_weights(k + std::size_t{d + j} * lanes);
+#pragma GCC unroll 12
+        for (int i = 0; i < Vectors; ++i) {
+          dots[i] =
+              dot4<true>(dots[i], keys, reinterpret_cast<const std::int8_t*>(queries[i]) + d + j);
+        }
+      }
+      const F scales = load_f16(scales_of(page.k, page) + scales_at(tile, d, page));
+#pragma GCC unroll 12
+      for (int i = 0; i < Vectors; ++i) {
+        const float scale = blocks_of(queries[i], page.head_dim)[d / block].scale;
+        sums[i][0] = fma(to_float(dots[i]), mul(scales, set1(scale)), sums[i][0]);
+      }
+    }
+    store_scores<Vectors, 1>(sums, tile, out, stride);
+  }
+
+  template <int Vectors, int Parts>
+  HEADRACE_INLINE void value_sums(const FoldInput& in, std::uint32_t d, FoldRange range,
+                                  const Weight* weights, std::size_t stride, float* const* out) {
+    constexpr int blocks = Parts / 2;
+    const PageHead& page = in.page;
+    F sums[Vectors][Parts];
+    for (int i = 0; i < Vectors; ++i) {
+      for (int j = 0; j < Parts; ++j) sums[i][j] = zero();
+    }
+    const auto* v = reinterpret_cast<const std::int8_t*>(page.v) + d;
+    for (std::uint32_t tile = range.first_tile; tile < range.end_tile; ++tile) {
+      alignas(64) float scaled[Vectors][blocks][lanes];
+      for (int b = 0; b < blocks; ++b) {
+        const F scales = load_f16(scales_of(page.v, page) +
+                                  scales_at(tile, d + static_cast<std::uint32_t>(b) * block, page));
+        for (int i = 0; i < Vectors; ++i) {
+          const F p = load(weights + static_cast<std::size_t>(i) * stride + tile * lanes);
+          store(scaled[i][b], mul(p, scales));
+        }
+      }
+      for (std::uint32_t t = 0; t < lanes; ++t) {
+        F values[Parts];
+#pragma GCC unroll 4
+        for (int j = 0; j < Parts; ++j) {
+          values[j] = load_int8(v + std::size_t{tile * lanes + t} * page.head_dim +
+                                static_cast<std::size_t>(j) * lanes);
+        }
+#pragma GCC unroll 6
+        for (int i = 0; i < Vectors; ++i) {
+#pragma GCC unroll 2
+          for (int b = 0; b < blocks; ++b) {
+            const F p = set1(scaled[i][b][t]);
+            sums[i][2 * b] = fma(p, values[2 * b], sums[i][2 * b]);
+            sums[i][2 * b + 1] = fma(p, values[2 * b + 1], sums[i][2 * b + 1]);
+          }
+        }
+      }
+    }
+    store_values<Vectors, Parts>(sums, d, out);
+  }
+};
+
+}  // namespace headrace::kernel::HEADRACE_ISA
