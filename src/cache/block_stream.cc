@@ -6,14 +6,14 @@
 namespace headrace {
 
 void BlockStream::start(PageStore& store, const PageTable& table, FillQueue* fills,
-                        std::uint32_t layer, std::uint32_t end) {
+                        std::uint32_t layer, std::uint32_t position, std::uint32_t end) {
   finish();
   store_ = &store;
   table_ = &table;
   fills_ = fills;
   layer_ = layer;
   end_ = end;
-  block_ = 0;
+  block_ = store.options().first_block(layer, position);
   last_page_.reset();
   lost_.reset();
 }

@@ -27,7 +27,9 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
 /// nothing else.
 class FakeModel {
  public:
-  explicit FakeModel(std::uint32_t layers) : layers_(layers) {}
+  /// `windows`: as PageStoreOptions::windows.
+  explicit FakeModel(std::uint32_t layers, std::vector<std::uint32_t> windows = {})
+      : layers_(layers), windows_(std::move(windows)) {}
 
   std::uint32_t layers() const { return layers_; }
 
@@ -45,7 +47,8 @@ class FakeModel {
     }
     for (std::uint32_t layer = 0; layer < layers_end; ++layer) {
       write_rows(kv.shape(), kv.rows(layer), layer, first_position, hidden);
-      HEADRACE_TRY(attend(kv.shape(), kv.attend(layer), first_position, hidden));
+      const std::uint32_t window = windows_.empty() ? 0 : windows_[layer];
+      HEADRACE_TRY(attend(kv.shape(), kv.attend(layer), first_position, window, hidden));
     }
     return hidden;
   }
@@ -92,31 +95,47 @@ class FakeModel {
   }
 
   static Result<void> attend(const PageShape& shape, PageStream& stream,
-                             std::uint32_t first_position, FakeOutputs& hidden) {
+                             std::uint32_t first_position, std::uint32_t window,
+                             FakeOutputs& hidden) {
     const std::uint32_t end = first_position + static_cast<std::uint32_t>(hidden.size());
+    const std::uint32_t first_read =
+        window == 0 || first_position < window ? 0 : first_position - window + 1;
     std::uint32_t position = 0;
-    std::uint64_t seen = 0;
+    bool is_first = true;
+    std::vector<std::uint64_t> read(end);  // what each position holds
     while (true) {
       HEADRACE_TRY_ASSIGN(const std::span<const PageView> views, stream.next());
       if (views.empty()) break;
       for (const PageView& view : views) {
+        if (is_first && view.first_position <= first_read) position = view.first_position;
+        is_first = false;
         EXPECT_EQ(view.first_position, position) << "pages come in order, without a gap";
         for (std::uint32_t token = 0; token < view.tokens; ++token, ++position) {
           for_each_element(shape, token, [&](std::size_t offset) {
             std::uint32_t value = 0;
             std::memcpy(&value, view.data + offset, value_bytes(shape.type, 1));
-            seen = mix(seen, value);
+            read[position] = mix(read[position], value);
           });
-          if (position < first_position || position >= end) continue;
-          hidden[position - first_position] = mix(hidden[position - first_position], seen);
         }
       }
     }
     EXPECT_EQ(position, end) << "all pages up to the newest row, and no more";
+    std::uint64_t seen = 0;  // without a window: of all positions so far
+    for (position = 0; position < end; ++position) {
+      seen = mix(seen, read[position]);
+      if (position < first_position) continue;
+      if (window != 0) {
+        seen = 0;
+        for (std::uint32_t p = position - std::min(position, window - 1); p <= position; ++p)
+          seen = mix(seen, read[p]);
+      }
+      hidden[position - first_position] = mix(hidden[position - first_position], seen);
+    }
     return {};
   }
 
   const std::uint32_t layers_;
+  const std::vector<std::uint32_t> windows_;
   bool batches_matter_ = false;
 };
 

@@ -5,12 +5,14 @@
 namespace headrace {
 
 FillQueue::FillQueue(PageStore& store, const PageTable& table, std::uint32_t layers_end,
-                     std::uint32_t blocks_end, std::uint32_t depth)
+                     std::uint32_t position, std::uint32_t blocks_end, std::uint32_t depth)
     : store_(store),
       table_(table),
       layers_end_(layers_end),
+      position_(position),
       blocks_end_(blocks_end),
-      depth_(depth) {
+      depth_(depth),
+      next_block_(store.options().first_block(0, position)) {
   pump();
 }
 
@@ -22,10 +24,12 @@ FillQueue::~FillQueue() {
 }
 
 bool FillQueue::find_next() {
-  for (; next_layer_ < layers_end_; ++next_layer_, next_block_ = 0) {
+  while (next_layer_ < layers_end_) {
     for (; next_block_ < blocks_end_; ++next_block_) {
       if (!table_.page(next_layer_, next_block_).slot) return true;
     }
+    if (++next_layer_ < layers_end_)
+      next_block_ = store_.options().first_block(next_layer_, position_);
   }
   return false;
 }

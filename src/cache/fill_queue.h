@@ -21,10 +21,10 @@ struct Fill {
 
 class FillQueue {
  public:
-  /// Fills for all pages without a slot in layers [0, layers_end) and blocks [0, blocks_end), at
-  /// most `depth` at once.
+  /// Fills for all pages without a slot that rows from `position` on read in layers [0, layers_end)
+  /// and blocks before `blocks_end`, at most `depth` at once.
   FillQueue(PageStore& store, const PageTable& table, std::uint32_t layers_end,
-            std::uint32_t blocks_end, std::uint32_t depth);
+            std::uint32_t position, std::uint32_t blocks_end, std::uint32_t depth);
   /// Waits for what is in flight and gives the slots back.
   ~FillQueue();
   FillQueue(const FillQueue&) = delete;
@@ -46,6 +46,7 @@ class FillQueue {
   PageStore& store_;
   const PageTable& table_;
   const std::uint32_t layers_end_;
+  const std::uint32_t position_;
   const std::uint32_t blocks_end_;
   const std::uint32_t depth_;
   std::uint32_t held_ = 0;        // slots in fills_ or taken

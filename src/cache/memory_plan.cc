@@ -15,9 +15,26 @@ std::uint32_t blocks_of(const PageStoreOptions& options) {
   return (options.context + options.shape.tokens - 1) / options.shape.tokens;
 }
 
-/// Pages of all sequences, each with a full context.
-std::uint64_t all_pages(const PageStoreOptions& options) {
-  return std::uint64_t{options.sequences} * blocks_of(options) * options.layers;
+/// Most pages that a sequence has in one layer, during a step.
+std::uint32_t pages_of_layer(const PageStoreOptions& options, std::uint32_t layer) {
+  const std::uint32_t window = options.window(layer);
+  const std::uint32_t blocks = blocks_of(options);
+  // From the window of the first row to the last row, with the worst alignment.
+  return window == 0 ? blocks
+                     : std::min(blocks, (window + options.step_rows) / options.shape.tokens + 2);
+}
+
+/// Pages of `sequences` sequences, each with a full context.
+std::uint64_t all_pages(const PageStoreOptions& options, std::uint32_t sequences) {
+  std::uint64_t pages = 0;
+  for (std::uint32_t layer = 0; layer < options.layers; ++layer)
+    pages += pages_of_layer(options, layer);
+  return sequences * pages;
+}
+
+/// Those that users open, and the one of a rebuild.
+std::uint32_t sequences_with_rebuild(const PageStoreOptions& options) {
+  return options.sequences + (options.has_windows() ? 1 : 0);
 }
 
 /// Page tables and tokens of all sequences, and what the pool and the eviction policy note per
@@ -26,7 +43,7 @@ std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t s
   constexpr std::uint64_t bytes_per_slot = 256;
   const std::uint64_t table =
       PageTable::bytes(options.layers, blocks_of(options)) + options.context * sizeof(TokenId);
-  return options.sequences * table + slots * bytes_per_slot;
+  return sequences_with_rebuild(options) * table + slots * bytes_per_slot;
 }
 
 }  // namespace
@@ -35,13 +52,13 @@ DiskTierOptions tier_options(const PageStoreOptions& options) {
   DiskTierOptions disk;
   disk.directory = options.disk_directory;
   disk.limit_bytes = options.disk_bytes;
-  disk.max_pages = static_cast<std::uint32_t>(all_pages(options));
+  disk.max_pages = static_cast<std::uint32_t>(all_pages(options, sequences_with_rebuild(options)));
   disk.shape = options.shape;
   return disk;
 }
 
 std::uint64_t full_memory_bytes(const PageStoreOptions& options) {
-  const std::uint64_t slots = all_pages(options);
+  const std::uint64_t slots = all_pages(options, options.sequences);
   return slots * PagePool::slot_bytes(options.shape) + bookkeeping_bytes(options, slots);
 }
 
@@ -52,15 +69,18 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   const std::uint64_t full = full_memory_bytes(options);
   plan.limit_bytes = options.memory_bytes == 0 ? full : options.memory_bytes;
   if (plan.limit_bytes >= full) {
-    plan.slots = static_cast<std::uint32_t>(all_pages(options));
+    plan.slots = static_cast<std::uint32_t>(all_pages(options, options.sequences));
   } else {
     plan.io_bytes = disk_tier_memory_bytes(tier_options(options));
-    const std::uint64_t least_slots = options.layers + stream_slots_min;
+    // One open block, another one for a rebuild if there may be one, and what streams.
+    const std::uint32_t open_slots = options.layers * (options.has_windows() ? 2 : 1);
+    const std::uint64_t least_slots = open_slots + stream_slots_min;
     const std::uint64_t least =
         plan.io_bytes + bookkeeping_bytes(options, least_slots) + least_slots * slot_bytes;
     if (plan.limit_bytes < least) {
       // Short contexts may need less with everything in memory than with a few pages streaming.
-      const std::uint64_t pages = full < least ? all_pages(options) : least_slots;
+      const std::uint64_t pages =
+          full < least ? all_pages(options, options.sequences) : least_slots;
       return Error{ErrorCode::out_of_budget,
                    "a KV memory of " + format_byte_count(plan.limit_bytes) +
                        " is too small for one step: " + std::to_string(pages) + " pages of " +
@@ -73,7 +93,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
         slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
     plan.slots = static_cast<std::uint32_t>((plan.limit_bytes - fixed) / per_slot);
     plan.stream_slots = std::clamp(plan.slots / 8, stream_slots_min,
-                                   std::min(stream_slots_max, plan.slots - options.layers));
+                                   std::min(stream_slots_max, plan.slots - open_slots));
   }
   plan.pool_bytes = plan.slots * slot_bytes;
   plan.bookkeeping_bytes = bookkeeping_bytes(options, plan.slots);

@@ -140,6 +140,11 @@ PageStoreOptions random_options(std::mt19937_64& random) {
   options.layers = between(1, 80);
   options.context = between(1, 40'000);
   options.disk_directory = "/tmp/kv";
+  if (between(0, 2) == 0) {
+    options.step_rows = between(1, 2'000);
+    for (std::uint32_t layer = 0; layer < options.layers; ++layer)
+      options.windows.push_back(between(0, 1) * between(1, 4'000));
+  }
   return options;
 }
 

@@ -39,7 +39,8 @@ PageStore::PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes,
       budget_(limit_bytes),
       pool_(std::move(pool)),
       tier_(std::move(tier)),
-      policy_(new_newest_first_policy()) {}
+      policy_(new_newest_first_policy()),
+      windowed_policy_(new_newest_first_policy()) {}
 
 PageStore::~PageStore() { HEADRACE_CHECK(tracked_.empty(), "a sequence outlives its cache"); }
 
@@ -51,6 +52,11 @@ Result<void> PageStore::admit_sequence() {
   }
   ++live_sequences_;
   return {};
+}
+
+void PageStore::admit_rebuild() {
+  HEADRACE_CHECK(!rebuilding_ && options_.has_windows(), "nothing was reserved for a rebuild");
+  rebuilding_ = true;
 }
 
 PageIdentity PageStore::identity(const PageTable& table, std::uint32_t layer,
@@ -65,12 +71,12 @@ PageIdentity PageStore::identity(const PageTable& table, std::uint32_t layer,
 
 void PageStore::track(const PageId& id, PageTable& table) {
   tracked_.emplace(id, &table);
-  policy_->track(id);
+  policy_of(id.layer).track(id);
 }
 
 void PageStore::forget(const PageId& id, PageTable& table) {
   tracked_.erase(id);
-  policy_->untrack(id);
+  policy_of(id.layer).untrack(id);
   PageEntry& page = table.page(id.layer, id.block);
   if (page.slot) pool_.release(*page.slot);
   if (page.stored) tier_->erase({table.block(id.block).key, id.layer});
@@ -84,14 +90,19 @@ Result<void> PageStore::demote(const PageId& id) {
   page.stored = true;
   pool_.release(*page.slot);
   page.slot.reset();
-  policy_->untrack(id);
+  policy_of(id.layer).untrack(id);
   tracked_.erase(id);
   return {};
 }
 
+std::optional<PageId> PageStore::victim() const {
+  const std::optional<PageId> lasting = policy_->victim();
+  return lasting ? lasting : windowed_policy_->victim();
+}
+
 Result<void> PageStore::make_room(std::uint32_t slots) {
   while (pool_.free_slots() < slots) {
-    const std::optional<PageId> victim = policy_->victim();
+    const std::optional<PageId> victim = this->victim();
     if (!victim || tier_ == nullptr) {
       return Error{ErrorCode::out_of_budget, "the KV memory of " +
                                                  format_byte_count(budget_.limit_bytes()) +

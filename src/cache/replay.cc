@@ -13,13 +13,46 @@ SlotIndex acquire_scratch(PageStore& store) {
   return *slot;
 }
 
+/// Keeps the page in `slot` in place of the lost one, if it has the same bytes.
+Result<void> store_recomputed(SequenceCache& sequence, const PagePlace& lost, SlotIndex slot) {
+  PageStore& store = sequence.store();
+  const PageEntry& page = sequence.table().page(lost.layer, lost.block);
+  if (hash_bytes(store.pool().bytes(slot)) != page.checksum) {
+    return Error{ErrorCode::internal, "a recomputed KV page differs from the lost one (block " +
+                                          std::to_string(lost.block) + ", layer " +
+                                          std::to_string(lost.layer) +
+                                          "); this is a bug in Headrace: please report it"};
+  }
+  HEADRACE_TRY(store.store(sequence.table(), lost.layer, lost.block, slot));
+  ++store.counters().pages_filled_by_replay;
+  return {};
+}
+
+/// Reads a stored page into `slot`. Errors: page_lost.
+Result<void> load(PageStore& store, const PageTable& table, const PagePlace& place,
+                  SlotIndex slot) {
+  bool finished = false;
+  Result<void> outcome;
+  const auto done = [&](Result<void> result) {
+    finished = true;
+    outcome = std::move(result);
+  };
+  while (!finished && !store.start_load(table, place.layer, place.block, slot, done)) {
+    if (!finished) store.wait();
+  }
+  while (!finished) store.wait();
+  if (!outcome.ok()) return Error{ErrorCode::page_lost, outcome.error().message};
+  return {};
+}
+
 }  // namespace
 
 Replay::Replay(SequenceCache& sequence, const PagePlace& lost)
     : sequence_(sequence),
       lost_(lost),
       scratch_(acquire_scratch(sequence.store())),
-      fills_(sequence.store(), sequence.table(), lost.layer + 1, lost.block,
+      fills_(sequence.store(), sequence.table(), lost.layer + 1,
+             sequence.table().first_position(lost.block), lost.block,
              sequence.store().stream_slots() - 1) {}
 
 Replay::~Replay() {
@@ -41,7 +74,8 @@ std::span<const RowSlice> Replay::rows(std::uint32_t) {
 }
 
 PageStream& Replay::attend(std::uint32_t layer) {
-  stream_.start(sequence_.store(), sequence_.table(), &fills_, layer, first_position());
+  stream_.start(sequence_.store(), sequence_.table(), &fills_, layer, first_position(),
+                first_position());
   stream_.set_last_page(
       {first_position(), shape().tokens, sequence_.store().pool().data(scratch_)});
   return stream_;
@@ -49,17 +83,18 @@ PageStream& Replay::attend(std::uint32_t layer) {
 
 Result<void> Replay::finish() {
   stream_.finish();
-  PageStore& store = sequence_.store();
-  PageEntry& page = sequence_.table().page(lost_.layer, lost_.block);
-  if (hash_bytes(store.pool().bytes(scratch_)) != page.checksum) {
-    return Error{ErrorCode::internal, "a recomputed KV page differs from the lost one (block " +
-                                          std::to_string(lost_.block) + ", layer " +
-                                          std::to_string(lost_.layer) +
-                                          "); this is a bug in Headrace: please report it"};
-  }
-  HEADRACE_TRY(store.store(sequence_.table(), lost_.layer, lost_.block, scratch_));
-  ++store.counters().pages_filled_by_replay;
-  return {};
+  return store_recomputed(sequence_, lost_, scratch_);
+}
+
+Result<void> Rebuild::finish() {
+  PageStore& store = original_.store();
+  const std::optional<SlotIndex> resident = sequence_->table().page(lost_.layer, lost_.block).slot;
+  if (resident) return store_recomputed(original_, lost_, *resident);
+  const SlotIndex scratch = acquire_scratch(store);
+  Result<void> outcome = load(store, sequence_->table(), lost_, scratch);
+  if (outcome.ok()) outcome = store_recomputed(original_, lost_, scratch);
+  store.pool().release(scratch);
+  return outcome;
 }
 
 }  // namespace headrace

@@ -2,6 +2,9 @@
 // Recomputation has no path of its own: the forward pass sees this as a SequenceKv like any other.
 // Row invariance (invariant 2) makes the recomputed bytes equal to the lost ones, and the checksum
 // that was taken at sealing proves it.
+//
+// Layers with a window let go of what is behind it, so a block far back cannot be run by itself any
+// more. Then a Rebuild reads the text again from its start, as a sequence of its own.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +47,32 @@ class Replay final : public SequenceKv {
   FillQueue fills_;
   BlockStream stream_;
   RowSlice slice_;
+};
+
+/// Usage: run tokens() through sequence() in steps of any size, then finish(). If a step fails with
+/// page_lost, begin again with a new Rebuild: the copy that did not verify is gone, and this time
+/// the page is written afresh. One at a time.
+class Rebuild {
+ public:
+  /// As Replay. No step may be open.
+  Rebuild(SequenceCache& original, const PagePlace& lost)
+      : original_(original),
+        lost_(lost),
+        sequence_(SequenceCache::create_for_rebuild(original.store())) {}
+
+  std::span<const TokenId> tokens() const {
+    return original_.tokens().first(original_.table().first_position(lost_.block + 1));
+  }
+  SequenceCache& sequence() { return *sequence_; }
+
+  /// Verifies the page and stores it for the sequence that lost it. Errors: those of Replay, and
+  /// page_lost (begin again).
+  Result<void> finish();
+
+ private:
+  SequenceCache& original_;
+  const PagePlace lost_;
+  std::unique_ptr<SequenceCache> sequence_;
 };
 
 }  // namespace headrace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 
@@ -9,13 +10,21 @@ namespace headrace {
 
 Result<std::unique_ptr<SequenceCache>> SequenceCache::create(PageStore& store, std::uint64_t id) {
   HEADRACE_TRY(store.admit_sequence());
-  return std::unique_ptr<SequenceCache>(new SequenceCache(store, id));
+  return std::unique_ptr<SequenceCache>(new SequenceCache(store, id, false));
 }
 
-SequenceCache::SequenceCache(PageStore& store, std::uint64_t id)
+std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store) {
+  constexpr std::uint64_t rebuild_id = std::numeric_limits<std::uint64_t>::max();
+  store.admit_rebuild();
+  return std::unique_ptr<SequenceCache>(new SequenceCache(store, rebuild_id, true));
+}
+
+SequenceCache::SequenceCache(PageStore& store, std::uint64_t id, bool is_rebuild)
     : store_(store),
       id_(id),
-      table_(store.options().layers, store.options().shape.tokens, store.blocks_max()) {
+      is_rebuild_(is_rebuild),
+      table_(store.options().layers, store.options().shape.tokens, store.blocks_max()),
+      kept_from_(store.options().layers) {
   tokens_.reserve(store.options().context);
 }
 
@@ -25,14 +34,18 @@ SequenceCache::~SequenceCache() {
     for (std::uint32_t layer = 0; layer < table_.layers(); ++layer)
       store_.forget({id_, block, layer}, table_);
   }
-  store_.dismiss_sequence();
+  if (is_rebuild_) {
+    store_.dismiss_rebuild();
+  } else {
+    store_.dismiss_sequence();
+  }
 }
 
 std::uint32_t SequenceCache::rows_possible(std::uint32_t wanted) const {
   const std::uint32_t block_tokens = shape().tokens;
   const std::uint32_t open_rows = table_.blocks() * block_tokens - position();
   const std::uint32_t available = store_.slots_available();
-  const std::uint32_t room = available - std::min(available, store_.stream_slots());
+  const std::uint32_t room = available - std::min(available, slots_kept_free());
   std::uint32_t new_blocks = room / table_.layers();
   if (open_rows == 0) new_blocks = std::max(new_blocks, 1U);  // begin() says why it cannot be
   const std::uint64_t room_rows = open_rows + std::uint64_t{new_blocks} * block_tokens;
@@ -51,7 +64,7 @@ Result<void> SequenceCache::reserve(std::uint32_t rows) {
   const std::uint32_t blocks_needed = table_.block_of(position() + rows - 1) + 1;
   const std::uint32_t new_blocks =
       blocks_needed > table_.blocks() ? blocks_needed - table_.blocks() : 0;
-  HEADRACE_TRY(store_.make_room(new_blocks * table_.layers() + store_.stream_slots()));
+  HEADRACE_TRY(store_.make_room(new_blocks * table_.layers() + slots_kept_free()));
   for (std::uint32_t block = table_.blocks(); block < blocks_needed; ++block) {
     table_.add_block();
     for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
@@ -69,7 +82,8 @@ Result<void> SequenceCache::reserve(std::uint32_t rows) {
 
 void SequenceCache::start(std::uint32_t slots) {
   if (store_.holds_everything()) return;
-  fills_ = std::make_unique<FillQueue>(store_, table_, table_.layers(), table_.blocks(), slots);
+  fills_ = std::make_unique<FillQueue>(store_, table_, table_.layers(), position(), table_.blocks(),
+                                       slots);
 }
 
 std::span<const RowSlice> SequenceCache::rows(std::uint32_t layer) {
@@ -88,7 +102,7 @@ std::span<const RowSlice> SequenceCache::rows(std::uint32_t layer) {
 }
 
 PageStream& SequenceCache::attend(std::uint32_t layer) {
-  stream_.start(store_, table_, fills_.get(), layer, position() + step_rows_);
+  stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_);
   return stream_;
 }
 
@@ -99,9 +113,36 @@ void SequenceCache::commit(std::span<const TokenId> tokens) {
   for (std::uint32_t block = 0; block < table_.blocks(); ++block) {
     if (!table_.block(block).sealed && table_.first_position(block + 1) <= position()) seal(block);
   }
+  let_go_behind_windows();
   KvStats& counters = store_.counters();
-  const std::uint64_t token_bytes = shape().bytes() / shape().tokens * table_.layers();
-  counters.kv_bytes_needed = std::max(counters.kv_bytes_needed, position() * token_bytes);
+  counters.kv_bytes_needed = std::max(counters.kv_bytes_needed, bytes_needed());
+}
+
+std::uint64_t SequenceCache::bytes_needed() const {
+  std::uint64_t tokens = 0;
+  for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+    const std::uint32_t window = store_.options().window(layer);
+    tokens += window == 0 ? position() : std::min(position(), window);
+  }
+  return tokens * (shape().bytes() / shape().tokens);
+}
+
+void SequenceCache::let_go_behind_windows() {
+  for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+    const std::uint32_t first = store_.options().first_block(layer, position());
+    for (; kept_from_[layer] < first; ++kept_from_[layer]) {
+      store_.forget({id_, kept_from_[layer], layer}, table_);
+    }
+  }
+}
+
+bool SequenceCache::can_replay(const PagePlace& lost) const {
+  for (std::uint32_t layer = 0; layer <= lost.layer; ++layer) {
+    const std::uint32_t first =
+        store_.options().first_block(layer, table_.first_position(lost.block));
+    if (first < std::min(kept_from_[layer], lost.block)) return false;
+  }
+  return true;
 }
 
 void SequenceCache::abort() {

@@ -25,9 +25,10 @@ struct PagePlace {
 /// Streams the pages of one layer in order: resident ones at once, the others as they arrive.
 class BlockStream final : public PageStream {
  public:
-  /// `end` is the first position that is not read. `fills` may be null when every page has a slot.
+  /// Pages that rows from `position` on read, up to `end`, the first position that is not read.
+  /// `fills` may be null when every page has a slot.
   void start(PageStore& store, const PageTable& table, FillQueue* fills, std::uint32_t layer,
-             std::uint32_t end);
+             std::uint32_t position, std::uint32_t end);
   /// One more page at the end, which no table knows: the one under replay.
   void set_last_page(const PageView& page) { last_page_ = page; }
 
@@ -56,6 +57,8 @@ class SequenceCache final : public SequenceKv {
  public:
   /// Errors: out_of_budget (as many live as the store was opened for).
   static Result<std::unique_ptr<SequenceCache>> create(PageStore& store, std::uint64_t id);
+  /// The sequence of a rebuild (replay.h): may use the slots and the bookkeeping kept for it.
+  static std::unique_ptr<SequenceCache> create_for_rebuild(PageStore& store);
   ~SequenceCache() override;
   SequenceCache(const SequenceCache&) = delete;
   SequenceCache& operator=(const SequenceCache&) = delete;
@@ -80,6 +83,10 @@ class SequenceCache final : public SequenceKv {
   /// The page that made the last step fail with page_lost.
   std::optional<PagePlace> lost() const { return stream_.lost(); }
 
+  /// Whether all that a replay of this page reads is still kept: layers with a window let go of
+  /// what is behind it.
+  bool can_replay(const PagePlace& lost) const;
+
   // SequenceKv
   const PageShape& shape() const override { return store_.options().shape; }
   std::span<const RowSlice> rows(std::uint32_t layer) override;
@@ -89,16 +96,23 @@ class SequenceCache final : public SequenceKv {
   PageStore& store() { return store_; }
 
  private:
-  SequenceCache(PageStore& store, std::uint64_t id);
+  SequenceCache(PageStore& store, std::uint64_t id, bool is_rebuild);
 
   std::uint32_t position() const { return static_cast<std::uint32_t>(tokens_.size()); }
   void end_step();
   void seal(std::uint32_t block);
+  void let_go_behind_windows();
+  std::uint64_t bytes_needed() const;
+  std::uint32_t slots_kept_free() const {
+    return store_.stream_slots() + (is_rebuild_ ? 0 : store_.rebuild_slots());
+  }
 
   PageStore& store_;
   const std::uint64_t id_;
+  const bool is_rebuild_;
   PageTable table_;
   std::vector<TokenId> tokens_;
+  std::vector<std::uint32_t> kept_from_;  // [layer]: the first block that is kept
   std::uint32_t step_rows_ = 0;
   std::unique_ptr<FillQueue> fills_;
   BlockStream stream_;

@@ -25,6 +25,14 @@ PageStoreOptions two_layers() {
   return with_slots(options, 2 + 3);
 }
 
+/// Pages behind the window of the first layer are let go, so a lost page may need the whole text.
+PageStoreOptions with_a_window() {
+  PageStoreOptions options = small_store();
+  options.layers = 2;
+  options.windows = {20, 0};
+  return with_slots(options, 2 * 2 + 3);
+}
+
 void expect_clear(const Error& error) {
   EXPECT_TRUE(error.code == ErrorCode::io || error.code == ErrorCode::out_of_budget)
       << to_string(error.code) << ": " << error.message;
@@ -34,8 +42,8 @@ void expect_clear(const Error& error) {
 
 /// Opens a store, reads a text and closes it; steps that fail are tried once more. Returns whether
 /// the text was read to its end. Outputs are compared on the way.
-bool live(Env& env) {
-  auto opened = PageStore::open(env, two_layers());
+bool live(Env& env, const PageStoreOptions& options) {
+  auto opened = PageStore::open(env, options);
   if (!opened.ok()) {
     expect_clear(opened.error());
     return false;
@@ -72,18 +80,19 @@ class SequenceCacheFault : public testing::TestWithParam<FaultCase> {
  protected:
   void SetUp() override { set_log_level(LogLevel::off); }
   void TearDown() override { set_log_level(level_); }
+  void hit_every_operation(const PageStoreOptions& options);
 
  private:
   const LogLevel level_ = log_level();
 };
 
-TEST_P(SequenceCacheFault, NeverGivesWrongBytesNorLeaksWhateverOperationItHits) {
+void SequenceCacheFault::hit_every_operation(const PageStoreOptions& options) {
   const FaultCase& fault = GetParam();
   std::uint64_t operations = 0;
   {
     ImmediateEnv memory;
     FaultEnv env(memory);
-    ASSERT_TRUE(live(env));
+    ASSERT_TRUE(live(env, options));
     operations = env.count(fault.operation);
   }
   ASSERT_GE(operations, 8U);
@@ -97,19 +106,27 @@ TEST_P(SequenceCacheFault, NeverGivesWrongBytesNorLeaksWhateverOperationItHits) 
                    .lasting = fault.lasting,
                    .code = fault.code,
                    .bit = k * 7919}});
-    const bool read = live(env);
+    const bool read = live(env, options);
     EXPECT_GE(env.faults(), 1U);
     // Without the operations that open the store nothing can go on.
     if (!fault.lasting && fault.operation != EnvOperation::any) {
       EXPECT_TRUE(read) << "one fault may cost a step, not the sequence";
     }
     // What could not be removed then is removed by the next store, in better times.
-    EXPECT_TRUE(live(memory));
+    EXPECT_TRUE(live(memory, options));
     const auto left = memory.list_directory("/tmp/kv");
     if (left.ok()) {
       EXPECT_EQ(*left, std::vector<std::string>());
     }
   }
+}
+
+TEST_P(SequenceCacheFault, NeverGivesWrongBytesNorLeaksWhateverOperationItHits) {
+  hit_every_operation(two_layers());
+}
+
+TEST_P(SequenceCacheFault, NeverGivesWrongBytesNorLeaksWhateverOperationItHitsWithAWindow) {
+  hit_every_operation(with_a_window());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -133,13 +150,13 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"ReadEndsEarly", EnvOperation::read, FaultKind::end_early, ErrorCode::io, false}),
     [](const auto& test) { return std::string(test.param.name); });
 
-TEST(SequenceCacheFaultStress, ManyRandomFaultsUnderSeveralSequencesNeverGiveWrongBytes) {
+void expect_right_bytes_under_many_faults(const PageStoreOptions& options) {
   const unsigned seed = std::random_device{}();
   std::printf("seed=%u\n", seed);
   std::mt19937_64 random(seed);
   MemoryEnv memory;
   FaultEnv env(memory);
-  const auto store = open_store(env, with_slots(small_store(), 14));
+  const auto store = open_store(env, options);
   FaultPlan plan;
   for (int i = 0; i < 300; ++i) {
     const bool is_read = random() % 4 != 0;
@@ -177,6 +194,16 @@ TEST(SequenceCacheFaultStress, ManyRandomFaultsUnderSeveralSequencesNeverGiveWro
   }
   EXPECT_GT(store->stats().pages_filled_by_replay, 50U);
   EXPECT_GT(errors, 0);
+}
+
+TEST(SequenceCacheFaultStress, ManyRandomFaultsUnderSeveralSequencesNeverGiveWrongBytes) {
+  expect_right_bytes_under_many_faults(with_slots(small_store(), 14));
+}
+
+TEST(SequenceCacheFaultStress, ManyRandomFaultsNeverGiveWrongBytesWithWindows) {
+  PageStoreOptions options = small_store();
+  options.windows = {0, 20, 33};
+  expect_right_bytes_under_many_faults(with_slots(options, 17));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "cache/cache_test_env.h"
 #include "cache/cache_test_run.h"
+#include "env/fault_env.h"
 #include "env/memory_env.h"
 
 namespace headrace {
@@ -67,6 +68,60 @@ TEST(SequenceCache, YieldsTheSameBytesWithEveryGeometry) {
     const auto store = open_store(env, options);
     expect_right_outputs(*store, random_text(between(1, 200), random()), random);
   }
+}
+
+TEST(SequenceCache, LayersWithAWindowKeepOnlyWhatItNeeds) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 12; ++round) {
+    PageStoreOptions options = small_store();
+    options.step_rows = 64;
+    for (std::uint32_t layer = 0; layer < options.layers; ++layer) {
+      options.windows.push_back(
+          static_cast<std::uint32_t>(random() % 3 == 0 ? 0 : 1 + random() % 50));
+    }
+    const std::vector<TokenId> text = random_text(160 + random() % 100, random());
+    for (const bool all_in_memory : {true, false}) {
+      SCOPED_TRACE(all_in_memory ? "all in memory" : "streamed");
+      const std::uint32_t open = options.layers * (options.has_windows() ? 2 : 1);
+      const std::uint32_t slots = open + 3 + static_cast<std::uint32_t>(random() % 5);
+      MemoryEnv env;
+      const auto store = open_store(env, all_in_memory ? options : with_slots(options, slots));
+      expect_right_outputs(*store, text, random);
+      if (!all_in_memory) continue;
+      std::uint64_t tokens = 0;
+      for (const std::uint32_t window : options.windows)
+        tokens += window == 0 ? text.size() : std::min<std::uint64_t>(window, text.size());
+      EXPECT_EQ(store->stats().kv_bytes_needed, tokens * 64);
+    }
+  }
+}
+
+// What a windowed layer had far back is gone, so the text is read again up to the lost page.
+TEST(SequenceCache, APageIsRebuiltThoughWhatItWasMadeFromIsBehindAWindow) {
+  PageStoreOptions options = small_store();
+  options.windows = {20, 0, 20};
+  ImmediateEnv memory;
+  FaultEnv env(memory);
+  const auto store = open_store(env, with_slots(options, 3 * 2 + 3));
+  Auditor auditor(*store);
+  {
+    Reader reader(*store, 1, random_text(200, 1));
+    while (reader.position() < 192) ASSERT_TRUE(reader.read(16).ok());
+    const PagePlace far_back = {.layer = 1, .block = 3};
+    ASSERT_FALSE(reader.sequence().table().page(1, 3).slot) << "streamed";
+    ASSERT_FALSE(reader.sequence().can_replay(far_back));
+    ASSERT_TRUE(reader.sequence().can_replay({.layer = 1, .block = 0})) << "needs nothing else";
+    // Every page that is read is damaged, one after the other, until the step succeeds.
+    env.set_plan({{.operation = EnvOperation::read, .kind = FaultKind::flip_bit, .bit = 40'000}});
+    ASSERT_TRUE(reader.read(1).ok());
+    EXPECT_GT(store->stats().pages_filled_by_replay, 0U);
+    auditor.expect_in_order({&reader.sequence()});
+    env.set_plan({});
+    ASSERT_TRUE(reader.read_all(3).ok());
+  }
+  auditor.expect_empty();
 }
 
 TEST(SequenceCache, TouchesNoDiskWhenEverythingFits) {

@@ -43,6 +43,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   PageStoreOptions store;
   store.shape = {checked.kv.tokens_per_block, info_.kv_heads, info_.head_dim, checked.kv.type};
   store.layers = info_.layers;
+  store.step_rows = checked.chunk_tokens;
   store.context = checked.context;
   store.sequences = checked.sequences;
   store.memory_bytes = checked.kv.memory_bytes;
@@ -136,6 +137,11 @@ Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
         "KV pages are damaged as fast as they are rebuilt; give another place with --kv-disk"};
   }
   --rebuilds_left;
+  if (!sequence.can_replay(lost)) {
+    Result<void> outcome = rebuild(sequence, lost);
+    if (outcome.ok() || outcome.error().code != ErrorCode::page_lost) return outcome;
+    return replay(sequence, lost, rebuilds_left);
+  }
   // A replay reads the blocks before its own. If one of those is lost too it is rebuilt first, so
   // blocks only get earlier.
   while (true) {
@@ -152,6 +158,22 @@ Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
     }
     HEADRACE_TRY(this->replay(sequence, *earlier, rebuilds_left));
   }
+}
+
+Result<void> Runtime::rebuild(SequenceCache& sequence, const PagePlace& lost) {
+  Rebuild rebuild(sequence, lost);
+  SequenceCache& copy = rebuild.sequence();
+  const std::span<const TokenId> tokens = rebuild.tokens();
+  for (std::size_t done = 0; done < tokens.size();) {
+    const std::uint32_t rows = rows_possible(copy, tokens.size() - done);
+    const std::span<const TokenId> step = tokens.subspan(done, rows);
+    HEADRACE_TRY(copy.begin(rows));
+    const Segment segment{&copy, step, static_cast<std::uint32_t>(done), rows, 0};
+    HEADRACE_TRY(forward_->run(segment, [](std::uint32_t, const float*) { return true; }));
+    copy.commit(step);
+    done += rows;
+  }
+  return rebuild.finish();
 }
 
 }  // namespace headrace

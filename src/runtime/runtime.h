@@ -65,8 +65,9 @@ class Runtime final : public Engine {
   Result<void> load(const EngineOptions& options);
   /// Reserves and starts as many of `parts` as there are slots for. Errors: of the first one.
   Result<std::size_t> begin(std::span<const StepPart> parts);
-  /// Rebuilds a lost page, and before it those that it needs: at most `rebuilds_left` together.
+  /// Brings a lost page back, and before it those that it needs: at most `rebuilds_left` together.
   Result<void> replay(SequenceCache& sequence, const PagePlace& lost, std::uint32_t& rebuilds_left);
+  Result<void> rebuild(SequenceCache& sequence, const PagePlace& lost);
 
   Env& env_;
   std::unique_ptr<Parallel> parallel_;

@@ -59,7 +59,7 @@ class TinyEngineTest : public testing::Test {
   /// One open block and the least that streams.
   static EngineOptions tight() {
     PageStoreOptions store;
-    store.shape = {.tokens = block_tokens, .kv_heads = 2, .head_dim = 16, .type = KvType::f16};
+    store.shape = {.tokens = block_tokens, .kv_heads = 2, .head_dim = 16, .type = KvOptions().type};
     store.layers = layers;
     store.context = context;
     std::uint64_t refused = 0;

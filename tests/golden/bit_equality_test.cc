@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "headrace/engine.h"
+#include "page/shape.h"
 #include "tests/support/engine_run.h"
 #include "tests/support/run_command.h"
 #include "tests/support/temporary_directory.h"
@@ -296,8 +297,8 @@ TEST(TwoSequencesInOnePool, GetTheSameLogitsAsAlone) {
   ASSERT_TRUE(first_expected.ok() && second_expected.ok());
 
   // Room for the open pages of both, not for what both hold.
-  const std::uint64_t page_bytes = std::uint64_t{2} * 16 * 2 * 32 * 2;
-  options.kv.memory_bytes = smallest_kv_memory(options, 512) + 4 * page_bytes;
+  const PageShape page = {.tokens = 16, .kv_heads = 2, .head_dim = 32, .type = options.kv.type};
+  options.kv.memory_bytes = smallest_kv_memory(options, 512) + 4 * page.bytes();
   auto engine = Engine::open(options);
   ASSERT_TRUE(engine.ok()) << engine.error().message;
   const auto first = (*engine)->new_sequence();
