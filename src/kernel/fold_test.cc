@@ -436,10 +436,11 @@ TEST_P(Fold, ATokenIsStoredInItsColumnOfKAndItsRowOfV) {
         const std::size_t pair_k =
             ((std::size_t{token / 16} * (head_dim / 2) + d / 2) * 16 + token % 16) * 2 + d % 2;
         const std::size_t pair_v = (std::size_t{token / 2} * head_dim + d) * 2 + token % 2;
-        const std::size_t four_k =
-            ((std::size_t{token / 16} * (head_dim / 4) + d / 4) * 16 + token % 16) * 4 + d % 4;
+        const std::size_t q8_tile = std::size_t{token / 16} * 16 * (head_dim + head_dim / 32 * 2);
+        const std::size_t four_k = q8_tile + (std::size_t{d / 4} * 16 + token % 16) * 4 + d % 4;
+        const std::size_t q8_v = q8_tile + std::size_t{token % 16} * head_dim + d;
         const std::size_t scale =
-            (std::size_t{token / 16} * (head_dim / 32) + d / 32) * 16 + token % 16;
+            (q8_tile + std::size_t{head_dim} * 16) / 2 + std::size_t{d / 32} * 16 + token % 16;
         const std::size_t behind = std::size_t{tokens} * head_dim;
         float k = 0;
         float v = 0;
@@ -463,9 +464,9 @@ TEST_P(Fold, ATokenIsStoredInItsColumnOfKAndItsRowOfV) {
             break;
           case KvType::q8:
             k = static_cast<float>(at(page.k_bytes, four_k, std::uint8_t{}) - 128) *
-                f16_of(at(page.k_bytes, behind / 2 + scale, std::uint16_t{}));
-            v = static_cast<float>(at(page.v_bytes, plain_v, std::int8_t{})) *
-                f16_of(at(page.v_bytes, behind / 2 + scale, std::uint16_t{}));
+                f16_of(at(page.k_bytes, scale, std::uint16_t{}));
+            v = static_cast<float>(at(page.v_bytes, q8_v, std::int8_t{})) *
+                f16_of(at(page.v_bytes, scale, std::uint16_t{}));
             break;
         }
         ASSERT_EQ(k, page.k[plain_v]) << to_string(type) << ", token " << token << ", dim " << d;

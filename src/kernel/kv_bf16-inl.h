@@ -67,7 +67,9 @@ struct Bf16Kv {
       Pairs keys[Tiles];
 #pragma GCC unroll 4
       for (int j = 0; j < Tiles; ++j) {
-        keys[j] = load_pairs(k + (static_cast<std::size_t>(j) * head_dim + d) * lanes);
+        const std::uint16_t* at = k + (static_cast<std::size_t>(j) * head_dim + d) * lanes;
+        keys[j] = load_pairs(at);
+        prefetch_for<Vectors>(at);
       }
 #pragma GCC unroll 6
       for (int i = 0; i < Vectors; ++i) {
@@ -91,8 +93,10 @@ struct Bf16Kv {
       Pairs values[Parts];
 #pragma GCC unroll 4
       for (int j = 0; j < Parts; ++j) {
-        values[j] = load_pairs(v + std::size_t{t} * in.page.head_dim +
-                               (d + static_cast<std::size_t>(j) * lanes) * 2);
+        const std::uint16_t* at =
+            v + std::size_t{t} * in.page.head_dim + (d + static_cast<std::size_t>(j) * lanes) * 2;
+        values[j] = load_pairs(at);
+        prefetch_for<Vectors>(at);
       }
 #pragma GCC unroll 6
       for (int i = 0; i < Vectors; ++i) {

@@ -76,8 +76,9 @@ struct FloatKv {
       F k[Tiles];
 #pragma GCC unroll 4
       for (int j = 0; j < Tiles; ++j) {
-        k[j] = Element<Type>::read(in.page.k,
-                                   start + (static_cast<std::size_t>(j) * head_dim + d) * lanes);
+        const std::size_t at = start + (static_cast<std::size_t>(j) * head_dim + d) * lanes;
+        k[j] = Element<Type>::read(in.page.k, at);
+        prefetch_for<Vectors>(in.page.k + at * sizeof(Raw));
       }
 #pragma GCC unroll 6
       for (int i = 0; i < Vectors; ++i) {
@@ -101,8 +102,10 @@ struct FloatKv {
       F v[Parts];
 #pragma GCC unroll 4
       for (int j = 0; j < Parts; ++j) {
-        v[j] = Element<Type>::read(
-            in.page.v, std::size_t{t} * in.page.head_dim + d + static_cast<std::size_t>(j) * lanes);
+        const std::size_t at =
+            std::size_t{t} * in.page.head_dim + d + static_cast<std::size_t>(j) * lanes;
+        v[j] = Element<Type>::read(in.page.v, at);
+        if (j % 2 == 0) prefetch_for<Vectors>(in.page.v + at * sizeof(Raw));
       }
 #pragma GCC unroll 6
       for (int i = 0; i < Vectors; ++i) {

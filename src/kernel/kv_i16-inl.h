@@ -66,8 +66,11 @@ struct I16Kv : Bf16Kv {
     for (std::uint32_t d = 0; d < dims; d += 2) {
       Int16Pairs keys[Tiles];
 #pragma GCC unroll 4
-      for (int j = 0; j < Tiles; ++j)
-        keys[j] = load_int16_pairs(k + static_cast<std::size_t>(j) * tile_values + d * lanes);
+      for (int j = 0; j < Tiles; ++j) {
+        const std::uint16_t* at = k + static_cast<std::size_t>(j) * tile_values + d * lanes;
+        keys[j] = load_int16_pairs(at);
+        prefetch_for<Vectors>(at);
+      }
 #pragma GCC unroll 6
       for (int i = 0; i < Vectors; ++i) {
         const Int16Pairs query = set1_int16_pair(q[i] + d);

@@ -2,9 +2,9 @@
 // made of exact integer dot products; weighted values are summed in f32.
 //   s[t] = fma(float(dot of block b), d_k[b][t] * d_q[b], s[t]) over blocks b in order
 //   o[d] = fma(p[t] * d_v[b][t], v[t][d], o[d]) over t in order
-// Layout: K [tile][dim / 4][16 tokens][4] and V [token][dim] as bytes, both followed by their
-// scales [tile][dim / 32][16 tokens]. K bytes count from 128, as the unsigned side of the machine's
-// dot product wants them; V bytes are signed.
+// Layout, tile by tile: K [dim / 4][16 tokens][4] and V [16 tokens][dim] as bytes, both followed by
+// the tile's scales [dim / 32][16 tokens], so that each is one stream. K bytes count from 128, as
+// the unsigned side of the machine's dot product wants them; V bytes are signed.
 #pragma once
 
 namespace headrace::kernel::HEADRACE_ISA {
@@ -13,21 +13,25 @@ struct Q8Kv {
   using Weight = float;
   static constexpr std::uint32_t block = quant_block;
 #if defined(HEADRACE_ISA_AVX512)
-  static constexpr int score_vectors = 12;  // 12 dot products, 12 sums, a key and its scale
+  static constexpr int score_vectors = 6;
+  static constexpr int score_tiles = 2;  // 12 dot products, 12 sums, 2 keys
   static constexpr int value_vectors = 6;
 #else
   static constexpr int score_vectors = 2;
+  static constexpr int score_tiles = 1;
   static constexpr int value_vectors = 2;
 #endif
-  static constexpr int score_tiles = 1;
   static constexpr bool odd_parts = false;
 
-  HEADRACE_INLINE std::uint16_t* scales_of(std::byte* values, const PageHead& page) {
-    return reinterpret_cast<std::uint16_t*>(values + std::size_t{page.tokens} * page.head_dim);
+  /// Bytes of K, or of V, of one tile.
+  HEADRACE_INLINE std::size_t tile_bytes(std::uint32_t head_dim) {
+    return std::size_t{head_dim} * lanes + std::size_t{head_dim / block} * lanes * 2;
   }
-  /// Scales of 16 tokens for the block of `d`.
-  HEADRACE_INLINE std::size_t scales_at(std::uint32_t tile, std::uint32_t d, const PageHead& page) {
-    return (std::size_t{tile} * (page.head_dim / block) + d / block) * lanes;
+  /// Scales of 16 tokens for the block of `d`, in the tile that begins at `tile`.
+  HEADRACE_INLINE std::uint16_t* scales_of(std::byte* tile, std::uint32_t head_dim,
+                                           std::uint32_t d) {
+    return reinterpret_cast<std::uint16_t*>(tile + std::size_t{head_dim} * lanes) +
+           std::size_t{d / block} * lanes;
   }
 
   /// 32 values as bytes; returns their scale as f16, which is also what they were divided by.
@@ -52,18 +56,18 @@ struct Q8Kv {
   static void store_row(const float* k, const float* v, std::uint32_t token, const PageHead& page) {
     const std::uint32_t tile = token / lanes;
     const std::uint32_t column = token % lanes;
-    auto* k_tile = reinterpret_cast<std::uint8_t*>(page.k) +
-                   std::size_t{tile} * page.head_dim * lanes + std::size_t{column} * 4;
-    auto* v_row = reinterpret_cast<std::int8_t*>(page.v) + std::size_t{token} * page.head_dim;
+    std::byte* k_tile = page.k + tile * tile_bytes(page.head_dim);
+    std::byte* v_tile = page.v + tile * tile_bytes(page.head_dim);
+    auto* k_column = reinterpret_cast<std::uint8_t*>(k_tile) + std::size_t{column} * 4;
+    auto* v_row = reinterpret_cast<std::int8_t*>(v_tile) + std::size_t{column} * page.head_dim;
     for (std::uint32_t d = 0; d < page.head_dim; d += block) {
-      const std::size_t scale = scales_at(tile, d, page) + column;
       std::int8_t values[block];
-      scales_of(page.k, page)[scale] = quantize(k + d, values);
+      scales_of(k_tile, page.head_dim, d)[column] = quantize(k + d, values);
       for (std::uint32_t i = 0; i < block; ++i) {
-        k_tile[std::size_t{(d + i) / 4} * lanes * 4 + i % 4] =
+        k_column[std::size_t{(d + i) / 4} * lanes * 4 + i % 4] =
             static_cast<std::uint8_t>(values[i] + 128);
       }
-      scales_of(page.v, page)[scale] = quantize(v + d, v_row + d);
+      scales_of(v_tile, page.head_dim, d)[column] = quantize(v + d, v_row + d);
     }
   }
 
@@ -97,34 +101,50 @@ struct Q8Kv {
   template <int Vectors, int Tiles>
   HEADRACE_INLINE void scores(const FoldInput& in, std::uint32_t tile,
                               const std::byte* const* queries, float* out, std::size_t stride) {
-    static_assert(Tiles == 1);
     const PageHead& page = in.page;
-    F sums[Vectors][1];
-    for (int i = 0; i < Vectors; ++i) sums[i][0] = zero();
-    const auto* k =
-        reinterpret_cast<const std::uint8_t*>(page.k) + std::size_t{tile} * page.head_dim * lanes;
+    const std::size_t tile_stride = tile_bytes(page.head_dim);
+    std::byte* const k_tile = page.k + tile * tile_stride;
+    const auto* k = reinterpret_cast<const std::uint8_t*>(k_tile);
+    F sums[Vectors][Tiles];
+    for (int i = 0; i < Vectors; ++i) {
+      for (int j = 0; j < Tiles; ++j) sums[i][j] = zero();
+    }
     for (std::uint32_t d = 0; d < page.head_dim; d += block) {
-      I dots[Vectors];
-#pragma GCC unroll 12
-      for (int i = 0; i < Vectors; ++i)
-        dots[i] = set1_i32(blocks_of(queries[i], page.head_dim)[d / block].start);
+      I dots[Vectors][Tiles];
+#pragma GCC unroll 6
+      for (int i = 0; i < Vectors; ++i) {
+        const I start = set1_i32(blocks_of(queries[i], page.head_dim)[d / block].start);
+        for (int j = 0; j < Tiles; ++j) dots[i][j] = start;
+      }
 #pragma GCC unroll 8
-      for (std::uint32_t j = 0; j < block; j += 4) {
-        const W keys = load_weights(k + std::size_t{d + j} * lanes);
-#pragma GCC unroll 12
+      for (std::uint32_t four = 0; four < block; four += 4) {
+        W keys[Tiles];
+#pragma GCC unroll 2
+        for (int j = 0; j < Tiles; ++j) {
+          const std::uint8_t* at =
+              k + static_cast<std::size_t>(j) * tile_stride + std::size_t{d + four} * lanes;
+          keys[j] = load_weights(at);
+          prefetch_for<Vectors>(at);
+        }
+#pragma GCC unroll 6
         for (int i = 0; i < Vectors; ++i) {
-          dots[i] =
-              dot4<true>(dots[i], keys, reinterpret_cast<const std::int8_t*>(queries[i]) + d + j);
+          const auto* q = reinterpret_cast<const std::int8_t*>(queries[i]) + d + four;
+#pragma GCC unroll 2
+          for (int j = 0; j < Tiles; ++j) dots[i][j] = dot4<true>(dots[i][j], keys[j], q);
         }
       }
-      const F scales = load_f16(scales_of(page.k, page) + scales_at(tile, d, page));
-#pragma GCC unroll 12
-      for (int i = 0; i < Vectors; ++i) {
-        const float scale = blocks_of(queries[i], page.head_dim)[d / block].scale;
-        sums[i][0] = fma(to_float(dots[i]), mul(scales, set1(scale)), sums[i][0]);
+#pragma GCC unroll 2
+      for (int j = 0; j < Tiles; ++j) {
+        const F scales = load_f16(
+            scales_of(k_tile + static_cast<std::size_t>(j) * tile_stride, page.head_dim, d));
+#pragma GCC unroll 6
+        for (int i = 0; i < Vectors; ++i) {
+          const float scale = blocks_of(queries[i], page.head_dim)[d / block].scale;
+          sums[i][j] = fma(to_float(dots[i][j]), mul(scales, set1(scale)), sums[i][j]);
+        }
       }
     }
-    store_scores<Vectors, 1>(sums, tile, out, stride);
+    store_scores<Vectors, Tiles>(sums, tile, out, stride);
   }
 
   template <int Vectors, int Parts>
@@ -136,12 +156,13 @@ struct Q8Kv {
     for (int i = 0; i < Vectors; ++i) {
       for (int j = 0; j < Parts; ++j) sums[i][j] = zero();
     }
-    const auto* v = reinterpret_cast<const std::int8_t*>(page.v) + d;
     for (std::uint32_t tile = range.first_tile; tile < range.end_tile; ++tile) {
+      std::byte* const v_tile = page.v + tile * tile_bytes(page.head_dim);
+      const auto* v = reinterpret_cast<const std::int8_t*>(v_tile) + d;
       alignas(64) float scaled[Vectors][blocks][lanes];
       for (int b = 0; b < blocks; ++b) {
-        const F scales = load_f16(scales_of(page.v, page) +
-                                  scales_at(tile, d + static_cast<std::uint32_t>(b) * block, page));
+        const F scales =
+            load_f16(scales_of(v_tile, page.head_dim, d + static_cast<std::uint32_t>(b) * block));
         for (int i = 0; i < Vectors; ++i) {
           const F p = load(weights + static_cast<std::size_t>(i) * stride + tile * lanes);
           store(scaled[i][b], mul(p, scales));
@@ -151,8 +172,10 @@ struct Q8Kv {
         F values[Parts];
 #pragma GCC unroll 4
         for (int j = 0; j < Parts; ++j) {
-          values[j] = load_int8(v + std::size_t{tile * lanes + t} * page.head_dim +
-                                static_cast<std::size_t>(j) * lanes);
+          const std::int8_t* at =
+              v + std::size_t{t} * page.head_dim + static_cast<std::size_t>(j) * lanes;
+          values[j] = load_int8(at);
+          if (j % 4 == 0) prefetch_for<Vectors>(at);
         }
 #pragma GCC unroll 6
         for (int i = 0; i < Vectors; ++i) {

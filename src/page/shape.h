@@ -7,8 +7,9 @@
 // where a tile is 16 tokens. bf16 keeps pairs together, for the machine's dot products of pairs:
 //   K: [tile][dim / 2][16 tokens][2]    V: [token / 2][dim][2]
 // i16 does the same, with the scales of the keys [tile][16 tokens] behind K,
-// and q8 keeps fours, with the scales of 32 values behind all of them:
-//   K: [tile][dim / 4][16 tokens][4]    V: [token][dim]    scales: [tile][dim / 32][16 tokens]
+// and q8 keeps fours, with the scales of 32 values behind each tile:
+//   K: [tile]{[dim / 4][16 tokens][4], scales [dim / 32][16 tokens]}
+//   V: [tile]{[16 tokens][dim],        scales [dim / 32][16 tokens]}
 #pragma once
 
 #include <cstdint>
