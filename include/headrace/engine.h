@@ -73,8 +73,10 @@ struct KvStats {
 struct Generation {
   std::string text;
   std::vector<TokenId> tokens;
-  std::string finish_reason;        ///< "stop", "length" or "cancelled"
-  std::uint32_t prompt_tokens = 0;  ///< tokens read in this call
+  std::string finish_reason;         ///< "stop", "length" or "cancelled"
+  std::uint32_t prompt_tokens = 0;   ///< tokens read in this call
+  std::uint32_t guessed_tokens = 0;  ///< by GenerateOptions::prompt_lookup_tokens
+  std::uint32_t guesses_kept = 0;    ///< those of them that the model would have drawn
   double prefill_seconds = 0;
   double decode_seconds = 0;
   double prefill_tokens_per_second() const {
@@ -100,8 +102,9 @@ class Sequence {
  public:
   virtual ~Sequence() = default;
 
-  /// The tokens that have been read. After generate() ended with "length" or in on_text, the last
-  /// token drawn is not among them: nothing needed its keys and values yet.
+  /// The tokens that have been read. After generate() ended with "length" or was stopped by
+  /// on_text, the last token drawn is not among them: nothing needed its keys and values yet. While
+  /// on_text runs, those of the step under way are not among them either.
   virtual std::span<const TokenId> tokens() const = 0;
 
   /// Reads `tokens` into the cache. If `on_logits` is set it is called for each of them, in order;

@@ -73,6 +73,9 @@ struct GenerateOptions {
   std::uint32_t max_tokens = 128;  ///< 0: until the context is full or the model ends
   bool ignore_end = false;         ///< go on after an end-of-generation token
   SamplingOptions sampling = {};
+  /// Most tokens that are guessed ahead from the text so far and checked in one step. 0: none.
+  /// Changes speed, never the answer.
+  std::uint32_t prompt_lookup_tokens = 0;
   ProgressCallback on_progress = {};  ///< optional
   TextCallback on_text = {};          ///< optional
 };

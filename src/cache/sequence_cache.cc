@@ -107,9 +107,11 @@ PageStream& SequenceCache::attend(std::uint32_t layer) {
 }
 
 void SequenceCache::commit(std::span<const TokenId> tokens) {
-  HEADRACE_CHECK(tokens.size() == step_rows_, "commit() of other rows than begin()");
+  HEADRACE_CHECK(!tokens.empty() && tokens.size() <= step_rows_,
+                 "commit() of other rows than begin()");
   end_step();
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  drop_empty_blocks();
   for (std::uint32_t block = 0; block < table_.blocks(); ++block) {
     if (!table_.block(block).sealed && table_.first_position(block + 1) <= position()) seal(block);
   }
@@ -147,7 +149,11 @@ bool SequenceCache::can_replay(const PagePlace& lost) const {
 
 void SequenceCache::abort() {
   end_step();
-  // Blocks that the step had added are empty again, and others may need their slots.
+  drop_empty_blocks();
+}
+
+void SequenceCache::drop_empty_blocks() {
+  // Others may need the slots of blocks that a step had added for rows that are not kept.
   while (table_.blocks() > 0 && table_.first_position(table_.blocks() - 1) >= position()) {
     const std::uint32_t block = table_.blocks() - 1;
     for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {

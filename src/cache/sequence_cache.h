@@ -75,7 +75,8 @@ class SequenceCache final : public SequenceKv {
   /// Starts to load what the step will read, through at most `slots` slots. When sequences share a
   /// step, all reserve() before one starts: making room may take pages of any of them.
   void start(std::uint32_t slots);
-  /// The rows of begin() are these tokens: seals the blocks that are full now.
+  /// The rows of begin() are these tokens, or the first of them are and the others are dropped:
+  /// seals the blocks that are full now.
   void commit(std::span<const TokenId> tokens);
   /// Ends a step whose forward pass failed, and gives the slots back that it had added; begin() can
   /// be called again.
@@ -100,6 +101,7 @@ class SequenceCache final : public SequenceKv {
 
   std::uint32_t position() const { return static_cast<std::uint32_t>(tokens_.size()); }
   void end_step();
+  void drop_empty_blocks();
   void seal(std::uint32_t block);
   void let_go_behind_windows();
   std::uint64_t bytes_needed() const;

@@ -267,12 +267,42 @@ TEST(SequenceCacheDeathTest, AStepBeyondTheContextEndsTheProcess) {
   EXPECT_DEATH(static_cast<void>(reader.sequence().begin(1)), "a step outside the context");
 }
 
-TEST(SequenceCacheDeathTest, CommittingOtherRowsThanBegunEndsTheProcess) {
+// Guesses that were wrong.
+TEST(SequenceCache, RowsThatAreNotKeptLeaveNoTrace) {
+  ImmediateEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 12));
+  Auditor auditor(*store);
+  {
+    const std::vector<TokenId> text = random_text(160, 1);
+    Reader reader(*store, 1, text);
+    SequenceCache& sequence = reader.sequence();
+    for (std::size_t kept = 1; !reader.done(); kept = kept % 5 + 1) {
+      const std::size_t position = reader.position();
+      const std::uint32_t rows = sequence.rows_possible(20);
+      if (position + rows > text.size()) break;
+      std::vector<TokenId> guess(text.begin() + static_cast<std::ptrdiff_t>(position),
+                                 text.begin() + static_cast<std::ptrdiff_t>(position + rows));
+      const std::size_t right = std::min<std::size_t>(kept, rows);
+      for (std::size_t i = right; i < rows; ++i) guess[i] += 1;
+      ASSERT_TRUE(sequence.begin(rows).ok());
+      const auto first_position = static_cast<std::uint32_t>(position);
+      ASSERT_TRUE(reader.model().run(sequence, guess, first_position, 3).ok());
+      sequence.commit(std::span(guess).first(right));
+      auditor.expect_in_order({&sequence});
+    }
+    const auto outcome = reader.read_all(7);
+    ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  }
+  auditor.expect_empty();
+}
+
+TEST(SequenceCacheDeathTest, CommittingMoreRowsThanBegunOrNoneEndsTheProcess) {
   ImmediateEnv env;
   const auto store = open_store(env, small_store());
   Reader reader(*store, 1, random_text(160, 1));
   ASSERT_TRUE(reader.sequence().begin(3).ok());
-  EXPECT_DEATH(reader.sequence().commit(random_text(2, 1)), "commit\\(\\) of other rows");
+  EXPECT_DEATH(reader.sequence().commit(random_text(4, 1)), "commit\\(\\) of other rows");
+  EXPECT_DEATH(reader.sequence().commit({}), "commit\\(\\) of other rows");
 }
 
 }  // namespace

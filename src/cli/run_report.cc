@@ -19,6 +19,10 @@ void print_summary(std::ostream& out, const RunReport& report) {
                           format_seconds(generation.decode_seconds) + ", " +
                           format_rate(generation.decode_tokens_per_second()) + " (" +
                           generation.finish_reason + ")");
+  if (generation.guessed_tokens > 0) {
+    table.row("guesses", format_count(generation.guesses_kept) + " of " +
+                             format_count(generation.guessed_tokens) + " were right");
+  }
   table.row("KV needed", format_byte_count(kv.kv_bytes_needed));
   table.row("KV memory", format_byte_count(kv.kv_bytes_peak) + " at most, limit " +
                              format_byte_count(kv.kv_bytes_limit));
@@ -47,6 +51,8 @@ std::string to_json(const RunReport& report) {
       {"decode_seconds", generation.decode_seconds},
       {"prefill_tokens_per_second", generation.prefill_tokens_per_second()},
       {"decode_tokens_per_second", generation.decode_tokens_per_second()},
+      {"guessed_tokens", generation.guessed_tokens},
+      {"guesses_kept", generation.guesses_kept},
       {"kv_bytes_needed", kv.kv_bytes_needed},
       {"kv_bytes_peak", kv.kv_bytes_peak},
       {"kv_bytes_limit", kv.kv_bytes_limit},

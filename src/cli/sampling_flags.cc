@@ -27,6 +27,10 @@ void SamplingFlags::add_to(CLI::App& command, std::uint32_t tokens) {
   add("--repeat-penalty", sampling.repeat_penalty,
       "Above 1: avoid tokens of the last 64 (default: 1)", "X");
   add("--seed", sampling.seed, "Same seed, same draws (default: a new one each time)", "N");
+  add("--prompt-lookup", options.prompt_lookup_tokens,
+      "Guess up to N tokens ahead from what the text said before and check them in one step: the "
+      "same answer, sooner where it repeats the text (default: 0, off)",
+      "N");
   command.add_flag("--ignore-eos", options.ignore_end, "Go on after the model's end token")
       ->group(group);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/check.h"
 #include "cache/replay.h"
 #include "runtime/open_options.h"
 #include "runtime/sequence.h"
@@ -73,7 +74,15 @@ std::uint32_t Runtime::rows_possible(const SequenceCache& sequence, std::size_t 
 
 Result<void> Runtime::step(SequenceCache& sequence, std::span<const TokenId> tokens,
                            std::uint32_t first_logits_row, const RowLogits& on_logits) {
-  const StepPart part{&sequence, tokens, first_logits_row};
+  return step_alone({&sequence, tokens, first_logits_row}, on_logits);
+}
+
+Result<void> Runtime::step_guessing(SequenceCache& sequence, std::span<const TokenId> tokens,
+                                    const RowLogits& on_logits) {
+  return step_alone({&sequence, tokens, 0, true}, on_logits);
+}
+
+Result<void> Runtime::step_alone(const StepPart& part, const RowLogits& on_logits) {
   const auto taken = step({&part, 1}, [&](std::size_t, std::uint32_t row, const float* logits) {
     return on_logits(row, logits);
   });
@@ -106,6 +115,12 @@ Result<std::size_t> Runtime::step(std::span<const StepPart> parts, const BatchLo
   for (const StepPart& part : parts) {
     rebuilds_left += 2 * part.sequence->table().blocks() * part.sequence->table().layers();
   }
+  HEADRACE_CHECK(parts.size() == 1 || !parts.front().drops_rows, "one sequence guesses at a time");
+  std::uint32_t last_row = 0;
+  const BatchLogits note_row = [&](std::size_t part, std::uint32_t row, const float* logits) {
+    last_row = row;
+    return on_logits(part, row, logits);
+  };
   while (true) {
     HEADRACE_TRY_ASSIGN(const std::size_t taken, begin(parts));
     std::vector<Segment> segments;
@@ -114,9 +129,11 @@ Result<std::size_t> Runtime::step(std::span<const StepPart> parts, const BatchLo
                           static_cast<std::uint32_t>(part.sequence->tokens().size()),
                           part.first_logits_row, 0});
     }
-    Result<void> outcome = forward_->run(segments, on_logits);
+    Result<void> outcome = forward_->run(segments, note_row);
     if (outcome.ok()) {
-      for (const StepPart& part : parts.first(taken)) part.sequence->commit(part.tokens);
+      for (const StepPart& part : parts.first(taken)) {
+        part.sequence->commit(part.drops_rows ? part.tokens.first(last_row + 1) : part.tokens);
+      }
       return taken;
     }
     for (const StepPart& part : parts.first(taken)) part.sequence->abort();

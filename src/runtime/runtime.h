@@ -42,12 +42,19 @@ class Runtime final : public Engine {
   /// repeated.
   Result<void> step(SequenceCache& sequence, std::span<const TokenId> tokens,
                     std::uint32_t first_logits_row, const RowLogits& on_logits);
+  /// A step of tokens of which all but the first are guesses: those after the row for which
+  /// `on_logits` returned false are dropped.
+  Result<void> step_guessing(SequenceCache& sequence, std::span<const TokenId> tokens,
+                             const RowLogits& on_logits);
 
   /// One sequence's part of a step.
   struct StepPart {
     SequenceCache* sequence = nullptr;
     std::span<const TokenId> tokens;
     std::uint32_t first_logits_row = 0;
+    /// Keep only the rows up to the one for which `on_logits` returned false. Not for steps of
+    /// several sequences.
+    bool drops_rows = false;
   };
   /// One step of several sequences, which share one pass over the weights. Returns how many of
   /// `parts`, from the first on, took part: at least one, and fewer than all when there are not
@@ -62,6 +69,7 @@ class Runtime final : public Engine {
 
  private:
   explicit Runtime(Env& env) : env_(env) {}
+  Result<void> step_alone(const StepPart& part, const RowLogits& on_logits);
   Result<void> load(const EngineOptions& options);
   /// Reserves and starts as many of `parts` as there are slots for. Errors: of the first one.
   Result<std::size_t> begin(std::span<const StepPart> parts);

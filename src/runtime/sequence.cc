@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "runtime/prompt_lookup.h"
 #include "text/sampler.h"
 #include "text/utf8_stream.h"
 
@@ -14,6 +15,49 @@ Error cancelled() { return {ErrorCode::cancelled, "stopped by the caller"}; }
 double seconds_between(std::chrono::nanoseconds from, std::chrono::nanoseconds to) {
   return std::chrono::duration<double>(to - from).count();
 }
+
+/// Draws the tokens of an answer and hands them out as text.
+class Answer {
+ public:
+  Answer(const Runtime& runtime, const GenerateOptions& options, Sampler& sampler,
+         Generation& generation)
+      : runtime_(runtime), options_(options), sampler_(sampler), generation_(generation) {
+    generation_.finish_reason = "length";
+  }
+
+  /// The next token, from the logits after the one before it. False when the answer ends with it,
+  /// or, at an end-of-generation token, before it.
+  bool draw(const float* logits) {
+    if (full()) return false;
+    const TokenId token = sampler_.sample({logits, runtime_.model().vocabulary});
+    const bool ends = runtime_.is_end_of_generation(token);
+    if (ends && !options_.ignore_end) {
+      generation_.finish_reason = "stop";
+      return false;
+    }
+    sampler_.accept(token);
+    generation_.tokens.push_back(token);
+    // An end token that is ignored is part of the sequence, but no text.
+    const std::string piece = ends ? "" : stream_.push(runtime_.token_bytes(token));
+    generation_.text += piece;
+    if (options_.on_text && !piece.empty() && !options_.on_text(piece)) {
+      generation_.finish_reason = "cancelled";
+      return false;
+    }
+    return !full();
+  }
+
+ private:
+  bool full() const {
+    return options_.max_tokens != 0 && generation_.tokens.size() >= options_.max_tokens;
+  }
+
+  const Runtime& runtime_;
+  const GenerateOptions& options_;
+  Sampler& sampler_;
+  Generation& generation_;
+  Utf8Stream stream_;
+};
 
 }  // namespace
 
@@ -86,31 +130,44 @@ Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt,
   }
   for (const TokenId token : cache_->tokens()) sampler->accept(token);
 
-  Utf8Stream stream;
-  generation.finish_reason = "length";
-  while (options.max_tokens == 0 || generation.tokens.size() < options.max_tokens) {
-    const TokenId token = sampler->sample(logits_);
-    if (!options.ignore_end && runtime_.is_end_of_generation(token)) {
-      generation.finish_reason = "stop";
-      break;
+  Answer answer(runtime_, options, *sampler, generation);
+  PromptLookup lookup;
+  if (options.prompt_lookup_tokens > 0) {
+    for (const TokenId token : cache_->tokens()) lookup.add(token);
+  }
+  bool more = answer.draw(logits_.data());
+  while (more && cache_->tokens().size() < runtime_.context()) {
+    std::vector<TokenId> step = {generation.tokens.back()};
+    if (options.prompt_lookup_tokens > 0) {
+      lookup.add(step[0]);
+      const std::vector<TokenId> guesses = lookup.guess(guesses_possible(options, generation));
+      step.insert(step.end(), guesses.begin(), guesses.end());
     }
-    sampler->accept(token);
-    generation.tokens.push_back(token);
-    // An end token that is ignored is part of the sequence, but no text.
-    const std::string piece =
-        runtime_.is_end_of_generation(token) ? "" : stream.push(runtime_.token_bytes(token));
-    generation.text += piece;
-    if (options.on_text && !piece.empty() && !options.on_text(piece)) {
-      generation.finish_reason = "cancelled";
-      break;
-    }
-    const bool wants_more =
-        options.max_tokens == 0 || generation.tokens.size() < options.max_tokens;
-    if (!wants_more || cache_->tokens().size() == runtime_.context()) break;
-    HEADRACE_TRY(append({&token, 1}, nullptr, nullptr));
+    generation.guessed_tokens += static_cast<std::uint32_t>(step.size() - 1);
+    HEADRACE_TRY(runtime_.step_guessing(*cache_, step, [&](std::uint32_t row, const float* logits) {
+      set_logits(logits);
+      more = answer.draw(logits);
+      const bool right = more && row + 1 < step.size() && generation.tokens.back() == step[row + 1];
+      if (!right) return false;
+      lookup.add(step[row + 1]);
+      ++generation.guesses_kept;
+      return true;
+    }));
   }
   generation.decode_seconds = seconds_between(prefill_end, runtime_.env().now());
   return generation;
+}
+
+std::size_t RuntimeSequence::guesses_possible(const GenerateOptions& options,
+                                              const Generation& generation) const {
+  const std::size_t rows = std::min<std::size_t>(std::size_t{options.prompt_lookup_tokens} + 1,
+                                                 runtime_.context() - cache_->tokens().size());
+  // The last token that is drawn is not read.
+  const std::size_t wanted =
+      options.max_tokens == 0
+          ? rows
+          : std::min<std::size_t>(rows, options.max_tokens - generation.tokens.size());
+  return runtime_.rows_possible(*cache_, wanted) - 1;
 }
 
 }  // namespace headrace

@@ -30,6 +30,9 @@ class RuntimeSequence final : public Sequence {
   }
 
  private:
+  /// Guesses that the next step has room for, beside the token before them.
+  std::size_t guesses_possible(const GenerateOptions& options, const Generation& generation) const;
+
   Runtime& runtime_;
   std::unique_ptr<SequenceCache> cache_;
   std::vector<float> logits_;

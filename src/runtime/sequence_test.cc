@@ -306,5 +306,85 @@ TEST_F(SequenceGenerate, ADiskThatFailsInTheMiddleIsAnErrorAndNotAShortAnswer) {
   EXPECT_TRUE(sequence->generate(prompt_, options(10)).ok());
 }
 
+// ------------------------------------------------------------------------- guesses by prompt
+// lookup
+
+class SequenceGuesses : public SequenceGenerate {
+ protected:
+  /// What is left of a generation when its speed does not count.
+  struct Outcome {
+    std::vector<TokenId> answer;
+    std::string text;
+    std::string reason;
+    std::vector<TokenId> read;
+    std::vector<float> logits;
+    bool operator==(const Outcome&) const = default;
+  };
+
+  Outcome generate(Engine& engine, GenerateOptions generate_options, std::uint32_t guesses) {
+    generate_options.prompt_lookup_tokens = guesses;
+    const auto sequence = new_sequence(engine);
+    const auto generated = sequence->generate(prompt_, generate_options);
+    EXPECT_TRUE(generated.ok()) << generated.error().message;
+    EXPECT_LE(generated->guesses_kept, generated->guessed_tokens);
+    EXPECT_TRUE(guesses > 0 || generated->guessed_tokens == 0);
+    guessed_ += generated->guessed_tokens;
+    kept_ += generated->guesses_kept;
+    const auto read = sequence->tokens();
+    const auto logits = sequence->logits();
+    return {generated->tokens,
+            generated->text,
+            generated->finish_reason,
+            {read.begin(), read.end()},
+            {logits.begin(), logits.end()}};
+  }
+
+  void expect_the_same_with_guesses(Engine& engine, const GenerateOptions& generate_options) {
+    const Outcome without = generate(engine, generate_options, 0);
+    for (const std::uint32_t guesses : {1U, 3U, 10U, 100U}) {
+      const Outcome with = generate(engine, generate_options, guesses);
+      EXPECT_TRUE(with == without) << guesses << " guesses a step";
+    }
+  }
+
+  std::uint64_t guessed_ = 0;
+  std::uint64_t kept_ = 0;
+};
+
+TEST_F(SequenceGuesses, ChangeNoTokenNorLogitWhateverTheMemory) {
+  // The tiny model soon repeats itself, so many guesses are right.
+  expect_the_same_with_guesses(open(roomy()), options(120));
+  EXPECT_GT(kept_, 50U);
+  expect_the_same_with_guesses(open(tight()), options(120));
+}
+
+TEST_F(SequenceGuesses, ChangeNoDrawOfASeed) {
+  Engine& engine = open(roomy());
+  for (std::uint32_t seed = 1; seed <= 8; ++seed) {
+    GenerateOptions varied = options(80);
+    varied.ignore_end = false;
+    varied.sampling = {.temperature = 1.5F, .repeat_penalty = 1.1F, .seed = seed};
+    expect_the_same_with_guesses(engine, varied);
+  }
+  EXPECT_GT(kept_, 0U);
+  EXPECT_GT(guessed_, kept_) << "some are wrong";
+}
+
+TEST_F(SequenceGuesses, EndWithTheContext) {
+  EngineOptions engine_options = tight();
+  engine_options.context = 200;
+  expect_the_same_with_guesses(open(engine_options), options(0));
+}
+
+TEST_F(SequenceGuesses, AreNotReadBeyondATextThatWasStopped) {
+  Engine& engine = open(roomy());
+  for (const int most : {5, 6, 7, 20}) {
+    int pieces = 0;
+    GenerateOptions stopping = options(100);
+    stopping.on_text = [&](std::string_view) { return ++pieces % most != 0; };
+    expect_the_same_with_guesses(engine, stopping);
+  }
+}
+
 }  // namespace
 }  // namespace headrace
