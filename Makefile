@@ -5,7 +5,7 @@ export JOBS
 CTEST := ctest --parallel $(JOBS) --no-label-summary
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test unit asan tsan check style format lint bench clean
+.PHONY: help setup build demo test unit asan tsan neon counts check style format lint bench clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,15 @@ tsan: setup ## Unit and fault tests under the thread sanitizer
 	@tools/build.sh tsan
 	@$(CTEST) --preset tsan
 
+neon: setup ## Kernels and their tests for AArch64, in an emulator
+	@tools/setup.sh neon
+	@tools/build.sh neon
+	@$(CTEST) --preset neon
+
+counts: setup ## Store the instruction counts, after a change that is meant to alter them
+	@tools/build.sh test
+	@cmake --build --preset test --target update_counts
+
 check: style unit ## style and unit: run it before a commit
 
 style: ## Format, layers, spelling and the other rules that need no build
@@ -52,4 +61,4 @@ bench: setup ## Speed side by side with llama-bench, and of sequences that decod
 	@build/bench/bench/batch_decode build/models/SmolLM2-135M-Instruct.Q4_1.gguf
 
 clean: ## Remove what was built; downloads stay
-	rm -rf build/dev build/release build/test build/asan build/tsan build/bench build/lint
+	rm -rf build/dev build/release build/test build/asan build/tsan build/neon build/bench build/lint

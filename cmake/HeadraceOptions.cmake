@@ -1,6 +1,7 @@
 # Options of the build and `headrace_settings`, the compile settings that every target of ours has.
 
 option(HEADRACE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(HEADRACE_KERNELS_ONLY "Build the kernels and what they use, for another processor" OFF)
 option(HEADRACE_WERROR "Warnings are errors" OFF)
 set(HEADRACE_SANITIZE "" CACHE STRING "Sanitizers: 'address,undefined' or 'thread'")
 set(
@@ -44,6 +45,11 @@ target_compile_options(
     $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
     $<$<BOOL:${HEADRACE_WERROR}>:-Werror>
 )
+
+if(CMAKE_CROSSCOMPILING)
+  # Tests cannot start themselves anew under an emulator: see src/kernel/kernel_test.h.
+  target_compile_definitions(headrace_settings INTERFACE HEADRACE_EMULATED)
+endif()
 
 if(HEADRACE_SANITIZE)
   set(sanitizer_flags -fsanitize=${HEADRACE_SANITIZE} -fno-sanitize-recover=all)

@@ -52,6 +52,9 @@ set(targets llama llama-common)
 if(HEADRACE_LLAMA_BENCH)
   list(APPEND targets llama-bench)
 endif()
+if(HEADRACE_KERNELS_ONLY)
+  set(targets ggml-base)
+endif()
 set(
   flags
   -DCMAKE_BUILD_TYPE=Release
@@ -70,6 +73,14 @@ set(
   -DCMAKE_C_FLAGS=-w
   -DCMAKE_CXX_FLAGS=-w
 )
+if(CMAKE_CROSSCOMPILING)
+  list(
+    APPEND flags
+    -DCMAKE_TOOLCHAIN_FILE=${CMAKE_TOOLCHAIN_FILE}
+    -DGGML_NATIVE=OFF
+    -DGGML_OPENMP=OFF
+  )
+endif()
 cmake_host_system_information(RESULT processor QUERY PROCESSOR_DESCRIPTION)
 string(SHA1 key "${source_dir};${CMAKE_CXX_COMPILER_VERSION};${processor};${flags}")
 string(SUBSTRING ${key} 0 12 key)
@@ -79,7 +90,8 @@ file(LOCK ${build_dir}.lock TIMEOUT 1800)
 list(JOIN targets "+" stamp)
 set(stamp ${build_dir}/${stamp}.built)
 if(NOT EXISTS ${stamp})
-  message(STATUS "llama.cpp: building once, about four minutes on two cores: ${build_dir}")
+  list(JOIN targets ", " names)
+  message(STATUS "llama.cpp: building ${names} once, which takes minutes: ${build_dir}")
   execute_process(
     COMMAND ${CMAKE_COMMAND} -G ${CMAKE_GENERATOR} -S ${source_dir} -B ${build_dir} ${flags}
     OUTPUT_QUIET
@@ -96,7 +108,6 @@ file(LOCK ${build_dir}.lock RELEASE)
 message(STATUS "llama.cpp: ${build_dir}")
 
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
 add_library(llama_cpp::llama_cpp INTERFACE IMPORTED)
 target_include_directories(
   llama_cpp::llama_cpp
@@ -106,6 +117,15 @@ target_include_directories(
     ${source_dir}/common
     ${source_dir}/vendor
 )
+if(HEADRACE_KERNELS_ONLY)
+  target_link_libraries(
+    llama_cpp::llama_cpp
+    INTERFACE ${build_dir}/ggml/src/libggml-base.a Threads::Threads m
+  )
+  return()
+endif()
+
+find_package(OpenMP REQUIRED COMPONENTS CXX)
 # In the order in which a linker needs them.
 target_link_libraries(
   llama_cpp::llama_cpp

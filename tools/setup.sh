@@ -9,6 +9,7 @@
 #   model    SmolLM2-135M-Instruct, into build/models
 # and on request:
 #   dev      tools of `make check`, `make format` and `make lint`, into build/deps/dev
+#   neon     Debian packages of tools/apt-packages-neon.txt, for `make neon`
 #
 # Python packages are pinned by hash in tools/requirements. A step whose pins have not changed since
 # it was done is not done again.
@@ -58,22 +59,24 @@ as_root() {
   if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi
 }
 
+# missing_packages LIST
 missing_packages() {
   local name status
   while read -r name; do
     # shellcheck disable=SC2016  # dpkg-query's own variable
     status=$(dpkg-query -W -f '${db:Status-Status}' "$name" 2> /dev/null || true)
     [[ $status == installed ]] || echo "$name"
-  done < <(grep -v '^#' "$root/tools/apt-packages.txt")
+  done < <(grep -v '^#' "$1")
 }
 
-setup_system() {
+# install_packages LIST
+install_packages() {
   if ! command -v apt-get > /dev/null; then
-    say "not a Debian system: expecting the equivalents of tools/apt-packages.txt to be there"
+    say "not a Debian system: expecting the equivalents of ${1#"$root/"} to be there"
     return
   fi
   local missing
-  mapfile -t missing < <(missing_packages)
+  mapfile -t missing < <(missing_packages "$1")
   [[ ${#missing[@]} == 0 ]] && return
   say "installing ${missing[*]}"
   [[ $(id -u) == 0 ]] || command -v sudo > /dev/null ||
@@ -82,6 +85,9 @@ setup_system() {
   quietly "install ${missing[*]}" as_root env DEBIAN_FRONTEND=noninteractive \
     apt-get install -q -y --no-install-recommends "${missing[@]}"
 }
+
+setup_system() { install_packages "$root/tools/apt-packages.txt"; }
+setup_neon() { install_packages "$root/tools/apt-packages-neon.txt"; }
 
 # --- Python packages ----------------------------------------------------------------------------
 
@@ -158,7 +164,7 @@ main() {
   local step
   for step in "$@"; do
     case $step in
-      system | llama | model | dev) "setup_$step" ;;
+      system | llama | model | dev | neon) "setup_$step" ;;
       *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     esac
   done

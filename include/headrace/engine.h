@@ -135,14 +135,15 @@ class Engine {
   virtual ~Engine() = default;
 
   /// Opens a model. Errors: those of inspect_model(), and invalid_argument (context above the
-  /// trained one, block size, thread count), out_of_budget (memory below what one step needs), io
-  /// (the disk directory cannot be used).
+  /// trained one, block size, thread count, kernels in HEADRACE_FORCE_ISA that cannot run here),
+  /// out_of_budget (memory below what one step needs), io (the disk directory cannot be used).
   static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
 
   virtual const ModelInfo& model() const = 0;
   virtual std::uint32_t context() const = 0;
   virtual KvStats kv_stats() const = 0;
-  /// Name of the kernels in use: "avx512", "avx2" or "scalar".
+  /// Name of the kernels in use: "avx512bf16", "avx512", "avx2", "neon_dotprod", "neon" or
+  /// "scalar".
   virtual const char* instruction_set() const = 0;
 
   virtual Result<std::vector<TokenId>> tokenize(std::string_view text,

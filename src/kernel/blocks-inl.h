@@ -39,10 +39,9 @@ constexpr BlockFacts block_facts(WeightFormat format) {
       return {176, 48, 8, 1, true, false, 0};
     case WeightFormat::q6_k:
       return {210, 0, 8, 2, false, false, 32};
-    case WeightFormat::other:
-      break;
+    default:
+      return {};  // not an integer format
   }
-  return {};
 }
 
 /// The facts of a format known when compiling.

@@ -30,10 +30,9 @@ ggml_type ggml_type_of(WeightFormat format) {
       return GGML_TYPE_Q5_K;
     case WeightFormat::q6_k:
       return GGML_TYPE_Q6_K;
-    case WeightFormat::other:
-      break;
+    default:
+      return GGML_TYPE_COUNT;
   }
-  return GGML_TYPE_COUNT;
 }
 
 std::vector<float> dequantize(const WeightRows& rows, std::uint32_t outputs) {

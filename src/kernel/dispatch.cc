@@ -2,6 +2,11 @@
 #include <cstring>
 #include <string>
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 #include "base/check.h"
 #include "kernel/kernels.h"
 
@@ -15,6 +20,13 @@ namespace avx512bf16 {
 const KernelTable& table();
 }
 namespace avx2 {
+extern const KernelTable table;
+}
+#elif defined(__aarch64__)
+namespace neon_dotprod {
+extern const KernelTable table;
+}
+namespace neon {
 extern const KernelTable table;
 }
 #endif
@@ -40,6 +52,8 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+#elif defined(__aarch64__)
+bool has_dotprod() { return (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
 #endif
 
 /// Best first.
@@ -48,17 +62,23 @@ const Candidate candidates[] = {
     {avx512bf16::table, has_avx512bf16},
     {[]() -> const KernelTable& { return avx512::table; }, has_avx512},
     {[]() -> const KernelTable& { return avx2::table; }, has_avx2},
+#elif defined(__aarch64__)
+    {[]() -> const KernelTable& { return neon_dotprod::table; }, has_dotprod},
+    {[]() -> const KernelTable& { return neon::table; }, [] { return true; }},
 #endif
     {[]() -> const KernelTable& { return scalar::table; }, [] { return true; }},
 };
 
+/// The name in HEADRACE_FORCE_ISA, or null if none is forced.
+const char* forced_name() {
+  const char* name = std::getenv("HEADRACE_FORCE_ISA");
+  return name != nullptr && *name != '\0' ? name : nullptr;
+}
+
 const KernelTable& choose() {
-  if (const char* forced = std::getenv("HEADRACE_FORCE_ISA");
-      forced != nullptr && *forced != '\0') {
+  if (const char* forced = forced_name()) {
     const KernelTable* table = find_kernels(forced);
-    HEADRACE_CHECK(table != nullptr,
-                   "HEADRACE_FORCE_ISA names kernels that cannot run here; use scalar, avx2, "
-                   "avx512 or avx512bf16");
+    HEADRACE_CHECK(table != nullptr, "HEADRACE_FORCE_ISA was not checked");
     return *table;
   }
   for (const Candidate& candidate : candidates) {
@@ -74,10 +94,29 @@ const KernelTable& kernels() {
   return chosen;
 }
 
-const KernelTable* find_kernels(const char* name) {
+Result<void> check_forced_kernels() {
+  const char* forced = forced_name();
+  if (forced == nullptr || find_kernels(forced) != nullptr) return {};
+  std::string here;
+  for (const KernelTable* table : tables_here()) {
+    if (!here.empty()) here += ", ";
+    here += table->name;
+  }
+  return Error{ErrorCode::invalid_argument, std::string("HEADRACE_FORCE_ISA is '") + forced +
+                                                "', but the kernels of this machine are: " + here};
+}
+
+std::vector<const KernelTable*> tables_here() {
+  std::vector<const KernelTable*> tables;
   for (const Candidate& candidate : candidates) {
-    const KernelTable& table = candidate.table();
-    if (std::strcmp(table.name, name) == 0) return candidate.runs_here() ? &table : nullptr;
+    if (candidate.runs_here()) tables.push_back(&candidate.table());
+  }
+  return tables;
+}
+
+const KernelTable* find_kernels(const char* name) {
+  for (const KernelTable* table : tables_here()) {
+    if (std::strcmp(table->name, name) == 0) return table;
   }
   return nullptr;
 }

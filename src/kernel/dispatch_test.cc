@@ -9,7 +9,7 @@ namespace {
 
 class DispatchDeathTest : public testing::Test {
  protected:
-  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  void SetUp() override { use_new_process(); }
 };
 
 [[noreturn]] void exit_if_chosen(const char* forced, const char* expected) {
@@ -31,11 +31,29 @@ TEST_F(DispatchDeathTest, TheBestKernelsRunUnlessOthersAreForced) {
   EXPECT_EXIT(exit_if_chosen("", best), testing::ExitedWithCode(0), best);
 }
 
-TEST_F(DispatchDeathTest, AnUnknownNameEndsTheProcessAndSaysWhichThereAre) {
+TEST_F(DispatchDeathTest, ForcingKernelsWithoutCheckingThemIsABug) {
+  EXPECT_EXIT(exit_if_chosen("avx9000", ""), testing::KilledBySignal(SIGABRT),
+              "HEADRACE_FORCE_ISA was not checked");
+}
+
+TEST(Dispatch, AForcedNameIsCheckedAndTheErrorSaysWhichThereAre) {
+  const char* before = std::getenv("HEADRACE_FORCE_ISA");
+  const std::string kept = before == nullptr ? "" : before;
   for (const char* name : {"avx9000", "AVX2", "scalar "}) {
-    EXPECT_EXIT(exit_if_chosen(name, name), testing::KilledBySignal(SIGABRT),
-                "HEADRACE_FORCE_ISA.*scalar, avx2, avx512 or avx512bf16");
+    ::setenv("HEADRACE_FORCE_ISA", name, 1);
+    const Result<void> checked = check_forced_kernels();
+    ASSERT_FALSE(checked.ok()) << name;
+    EXPECT_EQ(checked.error().code, ErrorCode::invalid_argument);
+    EXPECT_NE(checked.error().message.find(std::string("'") + name + "'"), std::string::npos);
+    for (const KernelTable* table : tables_here()) {
+      EXPECT_NE(checked.error().message.find(table->name), std::string::npos);
+    }
   }
+  for (const char* name : {"scalar", tables_here().front()->name, ""}) {
+    ::setenv("HEADRACE_FORCE_ISA", name, 1);
+    EXPECT_TRUE(check_forced_kernels().ok()) << name;
+  }
+  ::setenv("HEADRACE_FORCE_ISA", kept.c_str(), 1);
 }
 
 TEST(Dispatch, ScalarKernelsRunEverywhere) {
@@ -45,7 +63,16 @@ TEST(Dispatch, ScalarKernelsRunEverywhere) {
 
 TEST(Dispatch, NoTableHasAnUnknownName) {
   EXPECT_EQ(find_kernels(""), nullptr);
+  EXPECT_EQ(find_kernels("avx9000"), nullptr);
+}
+
+TEST(Dispatch, ATableRunsOnItsOwnProcessorOnly) {
+#if defined(__aarch64__)
+  EXPECT_NE(find_kernels("neon"), nullptr);  // part of the architecture
+  EXPECT_EQ(find_kernels("avx2"), nullptr);
+#elif defined(__x86_64__)
   EXPECT_EQ(find_kernels("neon"), nullptr);
+#endif
 }
 
 TEST(Dispatch, EveryTableIsComplete) {
@@ -59,6 +86,8 @@ TEST(Dispatch, EveryTableIsComplete) {
     EXPECT_NE(table->unpack_panel, nullptr);
     EXPECT_NE(table->integer_panel_product, nullptr);
     EXPECT_NE(table->integer_few_rows_product, nullptr);
+    EXPECT_NE(table->unpack_float_panel, nullptr);
+    EXPECT_NE(table->float_few_rows_product, nullptr);
     EXPECT_NE(table->float_panel_product, nullptr);
     EXPECT_NE(table->store_kv, nullptr);
     EXPECT_NE(table->fold_page, nullptr);

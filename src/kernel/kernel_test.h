@@ -16,13 +16,15 @@
 
 namespace headrace::kernel {
 
-/// Every table that this machine can run, best first.
-inline std::vector<const KernelTable*> tables_here() {
-  std::vector<const KernelTable*> tables;
-  for (const char* name : {"avx512bf16", "avx512", "avx2", "scalar"}) {
-    if (const KernelTable* table = find_kernels(name)) tables.push_back(table);
-  }
-  return tables;
+/// Lets a death test choose the kernels anew: they are chosen once per process. An emulator cannot
+/// start the program a second time, so there the child is a fork, which suffices while nothing else
+/// runs in the process, as with ctest.
+inline void use_new_process() {
+#if defined(HEADRACE_EMULATED)
+  GTEST_FLAG_SET(death_test_style, "fast");
+#else
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+#endif
 }
 
 inline std::string table_name(const testing::TestParamInfo<const KernelTable*>& info) {

@@ -1,6 +1,6 @@
 // The table of kernels: one text per kernel (the *-inl.h files of this folder), compiled once per
-// instruction set (isa_*.cc), chosen once (dispatch.cc). HEADRACE_FORCE_ISA=scalar|avx2|avx512
-// forces one.
+// instruction set (isa_*.cc), chosen once (dispatch.cc). HEADRACE_FORCE_ISA=<name> forces one:
+// avx512bf16, avx512, avx2, neon_dotprod, neon or scalar.
 //
 // Row invariance (invariant 2): every kernel computes a row's result by an order of operations that
 // depends on that row alone. The one-row and the many-row kernels of a weight format share one
@@ -11,7 +11,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "headrace/result.h"
 #include "headrace/types.h"
 
 namespace headrace::kernel {
@@ -23,13 +25,13 @@ inline constexpr std::uint32_t quant_block = 32;
 /// Output columns of a weight panel.
 inline constexpr std::uint32_t panel_columns = 48;
 
-/// How a weight matrix is multiplied. The block formats are those of ggml; `other` is anything that
-/// ggml can turn into f32.
+/// How a weight matrix is multiplied. The block formats are those of ggml; `other` is anything else
+/// that ggml can turn into f32.
 ///   integer formats: activations are quantised per 32 values to 8 bits, dot products of a block
 ///   are exact integers, and blocks are added in order:  c = fma(dot, d_weight * d_activation, c)
 ///   (once per half block for q6_k, which has a scale per 16 weights), then, where the format has a
 ///   minimum, c = fma(minimum, d_activation * sum_activation, c);
-///   other: c = fma(a[k], w[k], c) over k in order, in f32.
+///   the others: c = fma(a[k], w[k], c) over k in order, in f32; f16 and bf16 widen without loss.
 enum class WeightFormat : std::uint8_t {
   q4_0,
   q4_1,
@@ -40,10 +42,13 @@ enum class WeightFormat : std::uint8_t {
   q4_k,
   q5_k,
   q6_k,
+  f32,
+  f16,
+  bf16,
   other
 };
 
-constexpr bool is_integer(WeightFormat format) { return format != WeightFormat::other; }
+constexpr bool is_integer(WeightFormat format) { return format < WeightFormat::f32; }
 
 /// Activation rows, quantised per 32 values: value = scale * int8.
 struct QuantizedRows {
@@ -153,6 +158,15 @@ struct KernelTable {
   void (*integer_few_rows_product)(const WeightRows& weights, std::uint32_t first,
                                    std::uint32_t columns, const QuantizedRows& rows,
                                    std::uint32_t row_count, IntegerPanel scratch, OutputRows out);
+  /// Widens `columns` <= panel_columns columns of f32, f16 or bf16 weights from `first` on into a
+  /// panel [width][panel_columns]. Groups of 16 columns are written whole.
+  void (*unpack_float_panel)(const WeightRows& weights, std::uint32_t first, std::uint32_t columns,
+                             float* panel);
+  /// One or a few rows times `columns` columns of f32, f16 or bf16 weights from `first` on, read in
+  /// the file's layout.
+  void (*float_few_rows_product)(const WeightRows& weights, std::uint32_t first,
+                                 std::uint32_t columns, const float* rows, std::uint32_t row_count,
+                                 OutputRows out);
   /// f32 panel [width][panel_columns] times f32 rows [row][width].
   void (*float_panel_product)(const float* panel, std::uint32_t width, std::uint32_t columns,
                               const float* rows, std::uint32_t row_count, OutputRows out);
@@ -177,9 +191,15 @@ struct KernelTable {
 /// A state that has read nothing.
 void fold_reset(float* state, std::uint32_t head_dim);
 
-/// The table in use; chosen at the first call. Ends the process if HEADRACE_FORCE_ISA names one
-/// that cannot run here.
+/// The table in use; chosen at the first call. What HEADRACE_FORCE_ISA names must be able to run
+/// here: see check_forced_kernels().
 const KernelTable& kernels();
+
+/// Errors: invalid_argument, when HEADRACE_FORCE_ISA names a table that cannot run here.
+Result<void> check_forced_kernels();
+
+/// Every table that this machine can run, best first.
+std::vector<const KernelTable*> tables_here();
 
 /// The table of that name, or null if it was not built or this machine cannot run it.
 const KernelTable* find_kernels(const char* name);

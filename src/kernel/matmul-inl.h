@@ -1,6 +1,5 @@
-// Matrix products over quantised weights: the many-row kernel over an unpacked panel, and the f32
-// kernel for formats that only ggml can read. The direct one-row kernel is in row_product-inl.h and
-// gives the same bits.
+// Matrix products over quantised weights: the many-row kernel over an unpacked panel. The direct
+// kernel for one or a few rows is in row_product-inl.h and gives the same bits.
 #pragma once
 
 namespace headrace::kernel::HEADRACE_ISA {
@@ -29,6 +28,19 @@ HEADRACE_INLINE std::int32_t offset_dot(const QuantizedRows& row, std::uint32_t 
   if constexpr (Traits::offset == 0) return 0;
   const std::int32_t* sums = row.sums + std::size_t{b} * 2;
   return -Traits::offset * (Traits::scales == 2 ? sums[i] : sums[0] + sums[1]);
+}
+
+/// Calls f.template operator()<N>() for the rows of the next tile: `rows`, at most Max.
+template <int Max, typename Callable>
+HEADRACE_INLINE void with_rows(std::uint32_t rows, Callable f) {
+  if constexpr (Max > 1) {
+    if (rows < static_cast<std::uint32_t>(Max)) return with_rows<Max - 1>(rows, f);
+  }
+  f.template operator()<Max>();
+}
+
+HEADRACE_INLINE OutputRows from_row(const OutputRows& out, std::uint32_t row) {
+  return {out.data + row * out.stride, out.stride, out.accumulate};
 }
 
 HEADRACE_INLINE void write_columns(float* out, F value, std::uint32_t columns, bool accumulate) {
@@ -156,60 +168,15 @@ static void integer_panel_rows(const IntegerPanel& panel, std::uint32_t columns,
                                const QuantizedRows& rows, std::uint32_t row_count, OutputRows out) {
   for (std::uint32_t group = 0; group * lanes < columns; group += integer_groups) {
     std::uint32_t row = 0;
-    const auto at = [&](std::uint32_t r) {
-      return OutputRows{out.data + r * out.stride, out.stride, out.accumulate};
-    };
     for (; row + integer_rows <= row_count; row += integer_rows) {
-      integer_tile_store<Format, integer_rows, integer_groups>(panel, group, columns,
-                                                               rows.from_row(row), at(row));
+      integer_tile_store<Format, integer_rows, integer_groups>(
+          panel, group, columns, rows.from_row(row), from_row(out, row));
     }
     for (; row < row_count; ++row) {
       integer_tile_store<Format, 1, integer_groups>(panel, group, columns, rows.from_row(row),
-                                                    at(row));
+                                                    from_row(out, row));
     }
   }
-}
-
-/// Rows of the f32 kernel: 6 x 3 sums and 3 weights.
-template <int Rows>
-static void float_tile(const float* panel, std::uint32_t width, std::uint32_t columns,
-                       const float* rows, OutputRows out) {
-  F sums[Rows][groups];
-  for (int i = 0; i < Rows; ++i) {
-    for (std::uint32_t j = 0; j < groups; ++j) sums[i][j] = zero();
-  }
-  for (std::uint32_t k = 0; k < width; ++k) {
-    F w[groups];
-#pragma GCC unroll 3
-    for (std::uint32_t j = 0; j < groups; ++j)
-      w[j] = load(panel + std::size_t{k} * panel_columns + j * lanes);
-#pragma GCC unroll 6
-    for (int i = 0; i < Rows; ++i) {
-      const F a = set1(rows[static_cast<std::size_t>(i) * width + k]);
-#pragma GCC unroll 3
-      for (std::uint32_t j = 0; j < groups; ++j) sums[i][j] = fma(a, w[j], sums[i][j]);
-    }
-  }
-  for (int i = 0; i < Rows; ++i) {
-    for (std::uint32_t j = 0; j < groups && j * lanes < columns; ++j) {
-      write_columns(out.data + static_cast<std::size_t>(i) * out.stride + j * lanes, sums[i][j],
-                    columns - j * lanes, out.accumulate);
-    }
-  }
-}
-
-static void float_panel_product(const float* panel, std::uint32_t width, std::uint32_t columns,
-                                const float* rows, std::uint32_t row_count, OutputRows out) {
-  constexpr int tile_rows = 6;
-  std::uint32_t row = 0;
-  const auto at = [&](std::uint32_t r) {
-    return OutputRows{out.data + r * out.stride, out.stride, out.accumulate};
-  };
-  for (; row + tile_rows <= row_count; row += tile_rows) {
-    float_tile<tile_rows>(panel, width, columns, rows + std::size_t{row} * width, at(row));
-  }
-  for (; row < row_count; ++row)
-    float_tile<1>(panel, width, columns, rows + std::size_t{row} * width, at(row));
 }
 
 }  // namespace headrace::kernel::HEADRACE_ISA

@@ -14,12 +14,10 @@ constexpr std::uint32_t row_task_columns = 96;
 /// Up to so many rows read weights in the file's layout; more are worth unpacking a panel for.
 constexpr std::uint32_t few_rows = 8;
 
-/// A float panel is the larger of the two kinds: 4 bytes a weight, and one row that ggml decodes
+/// A float panel is the larger of the two kinds: 4 bytes a weight, and 16 columns that ggml decodes
 /// into.
 std::size_t scratch_bytes(std::uint32_t width) {
-  return round_up(
-      std::size_t{width} * panel_columns * sizeof(float) + std::size_t{width} * sizeof(float),
-      4096);
+  return round_up(std::size_t{width} * (panel_columns + lanes) * sizeof(float), 4096);
 }
 
 }  // namespace
@@ -48,10 +46,11 @@ void MatrixMultiplier::run_task(const Product& product, const InputRows& input, 
                                 std::uint32_t columns, std::size_t worker) {
   const KernelTable& table = kernels();
   const WeightMatrix& matrix = *product.matrix;
+  const bool few = input.count <= few_rows;
   const OutputRows out{product.out.data + first, product.out.stride, product.out.accumulate};
   if (is_integer(matrix.rows.format)) {
     const IntegerPanel panel = worker_panel(worker);
-    if (input.count <= few_rows) {
+    if (few) {
       table.integer_few_rows_product(matrix.rows, first, columns, input.quantized, input.count,
                                      panel, out);
     } else {
@@ -61,13 +60,32 @@ void MatrixMultiplier::run_task(const Product& product, const InputRows& input, 
     }
     return;
   }
-  const std::uint32_t width = matrix.rows.width;
   auto* panel = reinterpret_cast<float*>(worker_scratch(worker));
-  float* row = panel + std::size_t{width} * panel_columns;
-  for (std::uint32_t column = 0; column < columns; ++column) {
-    matrix.to_float(matrix.rows.data + (first + column) * matrix.rows.row_bytes, row, width);
-    for (std::uint32_t k = 0; k < width; ++k)
-      panel[std::size_t{k} * panel_columns + column] = row[k];
+  const std::uint32_t width = matrix.rows.width;
+  if (matrix.rows.format != WeightFormat::other) {
+    if (few) {
+      table.float_few_rows_product(matrix.rows, first, columns, input.floats, input.count, out);
+      return;
+    }
+    table.unpack_float_panel(matrix.rows, first, columns, panel);
+  } else {
+    float* decoded = panel + std::size_t{width} * panel_columns;
+    const WeightRows rows = {WeightFormat::f32, reinterpret_cast<const std::byte*>(decoded),
+                             width * sizeof(float), width};
+    for (std::uint32_t c = 0; c < columns; c += lanes) {
+      const std::uint32_t count = std::min(lanes, columns - c);
+      for (std::uint32_t i = 0; i < count; ++i) {
+        matrix.to_float(matrix.rows.data + (first + c + i) * matrix.rows.row_bytes,
+                        decoded + std::size_t{i} * width, width);
+      }
+      if (few) {
+        table.float_few_rows_product(rows, 0, count, input.floats, input.count,
+                                     {out.data + c, out.stride, out.accumulate});
+      } else {
+        table.unpack_float_panel(rows, 0, count, panel + c);
+      }
+    }
+    if (few) return;
   }
   table.float_panel_product(panel, width, columns, input.floats, input.count, out);
 }
@@ -80,8 +98,7 @@ void MatrixMultiplier::run(std::span<const Product> products, const InputRows& i
   for (std::size_t i = 0; i < products.size(); ++i) {
     const WeightMatrix& matrix = *products[i].matrix;
     HEADRACE_CHECK(matrix.rows.width <= width_max_, "a matrix wider than the panels");
-    const bool direct = input.count <= few_rows && is_integer(matrix.rows.format);
-    task_columns[i] = direct ? row_task_columns : panel_columns;
+    task_columns[i] = input.count <= few_rows ? row_task_columns : panel_columns;
     first_task[i + 1] = first_task[i] + (matrix.outputs + task_columns[i] - 1) / task_columns[i];
   }
   parallel_->run(first_task[products.size()], [&](std::size_t task, std::size_t worker) {

@@ -24,8 +24,8 @@ struct WeightMatrix {
   RowToFloat to_float = nullptr;
 };
 
-/// The rows that go in, in the two forms that formats want. `floats` may be null if no matrix of
-/// format `other` is used, `quantized.values` if all are.
+/// The rows that go in, in the two forms that formats want. `floats` may be null if all matrices
+/// are of integer formats, `quantized.values` if none is.
 struct InputRows {
   const float* floats = nullptr;  ///< [count][width]
   QuantizedRows quantized;

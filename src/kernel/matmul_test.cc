@@ -18,11 +18,24 @@ namespace {
 
 constexpr std::uint32_t rows_max = 17;
 
+WeightFormat float_format_of(ggml_type type) {
+  switch (type) {
+    case GGML_TYPE_F32:
+      return WeightFormat::f32;
+    case GGML_TYPE_F16:
+      return WeightFormat::f16;
+    case GGML_TYPE_BF16:
+      return WeightFormat::bf16;
+    default:
+      return WeightFormat::other;
+  }
+}
+
 void copy_f32(const void* row, float* out, std::int64_t width) {
   std::memcpy(out, row, static_cast<std::size_t>(width) * sizeof(float));
 }
 
-/// Random weights of any type that ggml can read.
+/// Random weights of any type that ggml can read, multiplied as floats.
 struct OwnedMatrix {
   OwnedMatrix(ggml_type type, std::uint32_t width, std::uint32_t outputs, TestRandom& random)
       : floats(random.normals(std::size_t{width} * outputs)),
@@ -33,7 +46,7 @@ struct OwnedMatrix {
       ggml_quantize_chunk(type, floats.data(), bytes.data(), 0, outputs, width, nullptr);
     }
     matrix.to_float = type == GGML_TYPE_F32 ? copy_f32 : ggml_get_type_traits(type)->to_float;
-    matrix.rows = {WeightFormat::other, bytes.data(), bytes.size() / outputs, width};
+    matrix.rows = {float_format_of(type), bytes.data(), bytes.size() / outputs, width};
     matrix.outputs = outputs;
     matrix.to_float(bytes.data(), floats.data(), static_cast<std::int64_t>(floats.size()));
   }
@@ -72,7 +85,7 @@ class Multiplier : public KernelTest {
   /// Runs `check` in a child process that uses this test's table.
   template <typename Check>
   void run_with_table(Check check) {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    use_new_process();
     const auto child = [&] {
       ::setenv("HEADRACE_FORCE_ISA", table.name, 1);
       EXPECT_STREQ(kernels().name, table.name);
@@ -143,11 +156,11 @@ TEST_P(Multiplier, ARowOfIntegerWeightsDependsOnNeitherBatchNorWorkers) {
   });
 }
 
-TEST_P(Multiplier, ARowOfOtherWeightsDependsOnNeitherBatchNorWorkers) {
+TEST_P(Multiplier, ARowOfFloatWeightsDependsOnNeitherBatchNorWorkers) {
   run_with_table([] {
     TestRandom random(62);
-    for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_Q4_K}) {
-      for (const std::uint32_t outputs : {1U, 15U, 48U, 49U, 200U}) {
+    for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q3_K}) {
+      for (const std::uint32_t outputs : {1U, 15U, 33U, 48U, 49U, 200U}) {
         SCOPED_TRACE(std::string(ggml_type_name(type)) + ", outputs: " + std::to_string(outputs));
         const OwnedMatrix weights(type, 256, outputs, random);
         ASSERT_NO_FATAL_FAILURE(expect_row_invariance(weights.matrix, false, random));
@@ -157,7 +170,35 @@ TEST_P(Multiplier, ARowOfOtherWeightsDependsOnNeitherBatchNorWorkers) {
   });
 }
 
-TEST_P(Multiplier, OtherWeightsMeanWhatGgmlSays) {
+TEST_P(Multiplier, FloatWeightsHaveTheBitsOfWhatGgmlDecodes) {
+  run_with_table([] {
+    TestRandom random(65);
+    SerialParallel serial;
+    for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16}) {
+      for (const std::uint32_t width : {16U, 48U, 576U}) {
+        constexpr std::uint32_t outputs = 117;
+        const OwnedMatrix weights(type, width, outputs, random);
+        WeightMatrix by_ggml = weights.matrix;
+        by_ggml.rows.format = WeightFormat::other;
+        const std::vector<float> rows = random.normals(std::size_t{rows_max} * width);
+        MatrixMultiplier multiplier = new_multiplier(serial, 576);
+        for (std::uint32_t count = 1; count <= rows_max; ++count) {
+          const InputRows input = {rows.data(), {}, count};
+          std::vector<float> expected(std::size_t{count} * outputs, 1.5F);
+          std::vector<float> actual = expected;
+          const Product decoded = {&by_ggml, {expected.data(), outputs, count % 2 == 0}};
+          const Product direct = {&weights.matrix, {actual.data(), outputs, count % 2 == 0}};
+          multiplier.run(std::span(&decoded, 1), input);
+          multiplier.run(std::span(&direct, 1), input);
+          ASSERT_NO_FATAL_FAILURE(expect_same_bits(expected, actual, ggml_type_name(type)))
+              << count << " rows of " << width;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(Multiplier, FloatWeightsMeanWhatGgmlSays) {
   run_with_table([] {
     TestRandom random(63);
     constexpr std::uint32_t outputs = 53;

@@ -11,6 +11,8 @@
 
 #if defined(HEADRACE_ISA_AVX512) || defined(HEADRACE_ISA_AVX2)
 #include <immintrin.h>
+#elif defined(HEADRACE_ISA_NEON)
+#include <arm_neon.h>
 #endif
 
 #define HEADRACE_INLINE static inline __attribute__((always_inline))
@@ -39,6 +41,8 @@ HEADRACE_INLINE std::uint16_t bf16_not_below(float x) {
 #include "kernel/simd_avx512-inl.h"
 #elif defined(HEADRACE_ISA_AVX2)
 #include "kernel/simd_avx2-inl.h"
+#elif defined(HEADRACE_ISA_NEON)
+#include "kernel/simd_neon-inl.h"
 #else
 #include "kernel/simd_scalar-inl.h"
 #endif

@@ -145,6 +145,50 @@ HEADRACE_INLINE F load_int8(const std::int8_t* p) {
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
 }
 
+/// Words, then pairs, inside parts of four lanes; then the parts.
+HEADRACE_INLINE void transpose_8x8(__m256 (&v)[8]) {
+  __m256 t[8];
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    const __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(v[i], v[i + 1]));
+    const __m256d b = _mm256_castps_pd(_mm256_unpackhi_ps(v[i], v[i + 1]));
+    const __m256d c = _mm256_castps_pd(_mm256_unpacklo_ps(v[i + 2], v[i + 3]));
+    const __m256d d = _mm256_castps_pd(_mm256_unpackhi_ps(v[i + 2], v[i + 3]));
+    t[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
+    t[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, c));
+    t[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(b, d));
+    t[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    v[k] = _mm256_permute2f128_ps(t[k], t[4 + k], 0x20);
+    v[4 + k] = _mm256_permute2f128_ps(t[k], t[4 + k], 0x31);
+  }
+}
+/// v[i] lane j <-> v[j] lane i, in quarters.
+HEADRACE_INLINE void transpose(F (&v)[16]) {
+  __m256 upper_left[8];
+  __m256 upper_right[8];
+  __m256 lower_left[8];
+  __m256 lower_right[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    upper_left[i] = v[i].lo;
+    upper_right[i] = v[i].hi;
+    lower_left[i] = v[i + 8].lo;
+    lower_right[i] = v[i + 8].hi;
+  }
+  transpose_8x8(upper_left);
+  transpose_8x8(upper_right);
+  transpose_8x8(lower_left);
+  transpose_8x8(lower_right);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    v[i] = {upper_left[i], lower_left[i]};
+    v[i + 8] = {upper_right[i], lower_right[i]};
+  }
+}
+
 HEADRACE_INLINE I set1_i32(std::int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 HEADRACE_INLINE F to_float(I x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
 HEADRACE_INLINE std::int32_t store_int8(std::int8_t* p, F x) {

@@ -124,6 +124,34 @@ HEADRACE_INLINE F load_int8(const std::int8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
 }
 
+/// v[i] lane j <-> v[j] lane i. Words, then pairs, inside parts of four lanes; then the parts.
+HEADRACE_INLINE void transpose(F (&v)[16]) {
+  __m512 t[16];
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[i].v, v[i + 1].v));
+    const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(v[i].v, v[i + 1].v));
+    const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(v[i + 2].v, v[i + 3].v));
+    const __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(v[i + 2].v, v[i + 3].v));
+    t[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    t[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    t[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    t[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  }
+  // t[4g + k] part p: lane 4p + k of rows 4g..4g+3.
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    const __m512 a = _mm512_shuffle_f32x4(t[k], t[4 + k], 0x44);
+    const __m512 b = _mm512_shuffle_f32x4(t[k], t[4 + k], 0xEE);
+    const __m512 c = _mm512_shuffle_f32x4(t[8 + k], t[12 + k], 0x44);
+    const __m512 d = _mm512_shuffle_f32x4(t[8 + k], t[12 + k], 0xEE);
+    v[k].v = _mm512_shuffle_f32x4(a, c, 0x88);
+    v[4 + k].v = _mm512_shuffle_f32x4(a, c, 0xDD);
+    v[8 + k].v = _mm512_shuffle_f32x4(b, d, 0x88);
+    v[12 + k].v = _mm512_shuffle_f32x4(b, d, 0xDD);
+  }
+}
+
 HEADRACE_INLINE I set1_i32(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
 HEADRACE_INLINE F to_float(I x) { return {_mm512_cvtepi32_ps(x.v)}; }
 /// Rounds to the nearest integer and narrows to 16 signed bytes; |x| <= 127. Returns their sum.

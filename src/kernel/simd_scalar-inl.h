@@ -201,6 +201,17 @@ HEADRACE_INLINE F load_int8(const std::int8_t* p) {
   HEADRACE_LANES(static_cast<float>(p[i]));
 }
 
+/// v[i] lane j <-> v[j] lane i.
+HEADRACE_INLINE void transpose(F (&v)[16]) {
+  for (int i = 0; i < 16; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const float upper = v[j].v[i];
+      v[j].v[i] = v[i].v[j];
+      v[i].v[j] = upper;
+    }
+  }
+}
+
 HEADRACE_INLINE I set1_i32(std::int32_t x) {
   I r;
   HEADRACE_LANES(x);

@@ -9,6 +9,7 @@
 #include "kernel/blocks-inl.h"
 #include "kernel/matmul-inl.h"
 #include "kernel/row_product-inl.h"
+#include "kernel/float_product-inl.h"
 #include "kernel/rows-inl.h"
 #include "kernel/kv_common-inl.h"
 #include "kernel/kv_float-inl.h"
@@ -31,6 +32,8 @@ const KernelTable table = {
     .unpack_panel = unpack_panel_any,
     .integer_panel_product = integer_panel_product_any,
     .integer_few_rows_product = integer_few_rows_product_any,
+    .unpack_float_panel = unpack_float_panel_any,
+    .float_few_rows_product = float_few_rows_product_any,
     .float_panel_product = float_panel_product,
     .store_kv = store_kv,
     .prepare_query = prepare_query,

@@ -31,6 +31,12 @@ kernel::WeightFormat format_of(ggml_type type) {
       return kernel::WeightFormat::q5_k;
     case GGML_TYPE_Q6_K:
       return kernel::WeightFormat::q6_k;
+    case GGML_TYPE_F32:
+      return kernel::WeightFormat::f32;
+    case GGML_TYPE_F16:
+      return kernel::WeightFormat::f16;
+    case GGML_TYPE_BF16:
+      return kernel::WeightFormat::bf16;
     default:
       return kernel::WeightFormat::other;
   }

@@ -49,7 +49,7 @@ TEST(Llama, BindsEveryTensorWithItsFormat) {
   ASSERT_EQ(model.layers.size(), 2U);
   EXPECT_EQ(model.embedding.rows.format, kernel::WeightFormat::q4_1);
   EXPECT_EQ(model.embedding.outputs, 50U);
-  EXPECT_EQ(model.output.rows.format, kernel::WeightFormat::other);
+  EXPECT_EQ(model.output.rows.format, kernel::WeightFormat::f16);
   EXPECT_EQ(model.output.rows.row_bytes, 128U);
   const auto at = [&](const std::string& name) {
     return opened.file.find_tensor(name)->bytes.data();

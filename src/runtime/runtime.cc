@@ -26,6 +26,7 @@ Result<std::unique_ptr<Engine>> Runtime::open(Env& env, const EngineOptions& opt
 }
 
 Result<void> Runtime::load(const EngineOptions& options) {
+  HEADRACE_TRY(kernel::check_forced_kernels());
   HEADRACE_TRY_ASSIGN(file_, ModelFile::open(env_, options.model_path));
   info_ = file_->info();
   HEADRACE_TRY_ASSIGN(const EngineOptions checked, check_options(options, info_, env_));

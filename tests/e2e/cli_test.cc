@@ -133,6 +133,12 @@ TEST_F(Command, SaysInOneLineWhatIsWrongWithTheModel) {
   expect_one_line_error(run_command({"run", "-m", cut, "-p", "x"}), exit_failure, "cut.gguf");
 }
 
+TEST_F(Command, SaysInOneLineThatForcedKernelsCannotRunHere) {
+  CommandOptions options;
+  options.environment = {"HEADRACE_FORCE_ISA=avx9000"};
+  expect_one_line_error(run_command(run_tiny_, options), exit_usage, "HEADRACE_FORCE_ISA");
+}
+
 TEST_F(Command, SaysInOneLineWhatIsWrongWithTheLimits) {
   expect_one_line_error(run_command(run_tiny_ + Arguments{"--context", "2049"}), exit_usage,
                         "2048");
