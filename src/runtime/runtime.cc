@@ -29,7 +29,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   info_ = file_->info();
   HEADRACE_TRY_ASSIGN(const EngineOptions checked, check_options(options, info_, env_));
   context_ = checked.context;
-  HEADRACE_TRY_ASSIGN(Model model, load_model(file_->gguf()));
+  HEADRACE_TRY_ASSIGN(Model model, load_model(file_->gguf(), checked.context));
   model_ = std::make_unique<Model>(std::move(model));
   HEADRACE_TRY_ASSIGN(vocabulary_, Vocabulary::load(options.model_path));
   if (vocabulary_->size() != info_.vocabulary) {
