@@ -20,6 +20,7 @@ demo: build ## A text whose KV is eight times the memory, with the same answer
 	@python3 tools/demo.py
 
 test: setup ## Build and run the whole test suite
+	@tools/setup.sh gemma
 	@tools/build.sh test
 	@$(CTEST) --preset test
 

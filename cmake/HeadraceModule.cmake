@@ -60,8 +60,8 @@ endfunction()
 
 # headrace_test(NAME <program> LABEL <label> TIMEOUT <seconds> SOURCES <file>... LINK <target>...)
 #
-# One GoogleTest program, each of whose tests is a ctest test. Tests find the model and the command
-# in HEADRACE_TEST_MODEL and HEADRACE_BINARY.
+# One GoogleTest program, each of whose tests is a ctest test. Tests find the models and the command
+# in HEADRACE_TEST_MODEL, HEADRACE_TEST_GEMMA and HEADRACE_BINARY.
 function(headrace_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;LABEL;TIMEOUT" "SOURCES;LINK")
   add_executable(${arg_NAME} ${arg_SOURCES})
@@ -77,8 +77,9 @@ function(headrace_test)
     PROPERTIES
       LABELS ${arg_LABEL}
       TIMEOUT ${arg_TIMEOUT}
-      # Two properties, because a list in one does not survive gtest_discover_tests().
+      # A property each, because a list in one does not survive gtest_discover_tests().
       ENVIRONMENT "HEADRACE_TEST_MODEL=${HEADRACE_TEST_MODEL}"
+      ENVIRONMENT_MODIFICATION "HEADRACE_TEST_GEMMA=set:${HEADRACE_TEST_GEMMA}"
       ENVIRONMENT_MODIFICATION "HEADRACE_BINARY=set:${PROJECT_BINARY_DIR}/headrace"
   )
 endfunction()

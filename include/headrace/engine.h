@@ -40,6 +40,8 @@ struct ModelInfo {
   std::uint32_t feed_forward = 0;
   std::uint32_t vocabulary = 0;
   std::uint32_t trained_context = 0;  ///< tokens
+  std::uint32_t window = 0;           ///< tokens that layers with a window read; 0: none has one
+  std::uint32_t window_layers = 0;    ///< layers with a window
   bool has_chat_template = false;
   std::vector<std::pair<std::string, std::uint64_t>>
       tensor_bytes_by_type;  ///< e.g. {"Q4_1", 66355200}

@@ -64,6 +64,11 @@ void print_tables(std::ostream& out, const Inspection& inspection) {
   geometry.row("feed-forward", format_count(model.feed_forward));
   geometry.row("vocabulary", format_count(model.vocabulary));
   geometry.row("trained context", format_count(model.trained_context) + " tokens");
+  if (model.window_layers > 0) {
+    geometry.row("sliding window", format_count(model.window) + " tokens in " +
+                                       format_count(model.window_layers) + " of " +
+                                       format_count(model.layers) + " layers");
+  }
   geometry.row("chat template", model.has_chat_template ? "yes" : "no");
   for (const auto& [type, bytes] : model.tensor_bytes_by_type) {
     geometry.row("weights in " + type, format_byte_count(bytes));
@@ -110,6 +115,8 @@ std::string to_json(const Inspection& inspection, const std::string& path) {
       {"feed_forward", model.feed_forward},
       {"vocabulary", model.vocabulary},
       {"trained_context", model.trained_context},
+      {"window", model.window},
+      {"window_layers", model.window_layers},
       {"has_chat_template", model.has_chat_template},
       {"tensor_bytes_by_type", weights},
       {"kv_bytes_per_token", per_token},

@@ -47,6 +47,19 @@ TEST_F(Inspect, ThePrintedLimitsCanBePasted) {
   EXPECT_NE(out.str().find("22.5 KiB"), std::string::npos);
 }
 
+TEST_F(Inspect, SaysWhichLayersReadAWindow) {
+  EXPECT_EQ(run({"inspect", "m.gguf"}), exit_ok);
+  EXPECT_EQ(out.str().find("sliding window"), std::string::npos) << out.str();
+  inspected.window = 512;
+  inspected.window_layers = 25;
+  EXPECT_EQ(run({"inspect", "m.gguf"}), exit_ok);
+  EXPECT_NE(out.str().find("512 tokens in 25 of 30 layers"), std::string::npos) << out.str();
+  out.str("");
+  EXPECT_EQ(run({"inspect", "m.gguf", "--json"}), exit_ok);
+  EXPECT_EQ(json()["window"], 512);
+  EXPECT_EQ(json()["window_layers"], 25);
+}
+
 TEST_F(Inspect, AModelThatFillsTheMemoryLeavesRoomForNothing) {
   inspected.file_bytes = std::uint64_t{1} << 40;
   EXPECT_EQ(run({"inspect", "m.gguf", "--json"}), exit_ok);

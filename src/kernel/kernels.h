@@ -136,6 +136,8 @@ struct KernelTable {
                    float* out);
   /// out[i] = silu(gate[i]) * up[i]
   void (*swiglu)(const float* gate, const float* up, std::uint32_t width, float* out);
+  /// out[i] = gelu(gate[i]) * up[i], gelu in its tanh form
+  void (*geglu)(const float* gate, const float* up, std::uint32_t width, float* out);
   /// x[i] += y[i]
   void (*add)(float* x, const float* y, std::uint32_t width);
   /// Quantises one row; `out` points at that row.
@@ -143,6 +145,8 @@ struct KernelTable {
 
   /// Rotates pairs (2i, 2i+1) of one head in place by the angles in cosine/sine [pairs].
   void (*rope_pairs)(float* head, const float* cosine, const float* sine, std::uint32_t pairs);
+  /// The same with pairs (i, pairs + i).
+  void (*rope_halves)(float* head, const float* cosine, const float* sine, std::uint32_t pairs);
 
   /// Unpacks `columns` <= panel_columns columns from `first` on; the rest of the panel becomes
   /// zero.

@@ -16,17 +16,30 @@ static void rms_norm(const float* x, const float* weight, float epsilon, std::ui
   HEADRACE_FOR_LANES(i, width) store(out + i, mul(mul(load(x + i), scale), load(weight + i)));
 }
 
-/// silu(g) = g / (1 + e^-g); e^-g is computed as 2^(-g log2 e), capped so that the division never
-/// meets infinity.
+/// g / (1 + 2^power), with the power capped so that the division never meets infinity.
+HEADRACE_INLINE F gated_by_power(F g, F power) {
+  const F capped = sub(zero(), max(sub(zero(), power), set1(-126.0F)));
+  return div(g, add(set1(1.0F), exp2_lanes(capped)));
+}
+
+/// silu(g) = g / (1 + e^-g), where e^-g is 2^(-g log2 e).
 static void swiglu(const float* gate, const float* up, std::uint32_t width, float* out) {
   const F minus_log2e = set1(-1.44269504088896341F);
-  const F cap = set1(126.0F);
   HEADRACE_FOR_LANES(i, width) {
     const F g = load(gate + i);
-    const F power = mul(g, minus_log2e);
-    const F capped = sub(zero(), max(sub(zero(), power), sub(zero(), cap)));
-    const F silu = div(g, add(set1(1.0F), exp2_lanes(capped)));
-    store(out + i, mul(silu, load(up + i)));
+    store(out + i, mul(gated_by_power(g, mul(g, minus_log2e)), load(up + i)));
+  }
+}
+
+/// gelu(g) = g / 2 (1 + tanh u) = g / (1 + e^-2u) with u = sqrt(2 / pi) (g + 0.044715 g^3)
+/// (Hendrycks & Gimpel 2016).
+static void geglu(const float* gate, const float* up, std::uint32_t width, float* out) {
+  const F linear = set1(-2.30220819814432F);  // -2 sqrt(2 / pi) log2 e
+  const F cubic = set1(-0.102943239580023F);  // that times 0.044715
+  HEADRACE_FOR_LANES(i, width) {
+    const F g = load(gate + i);
+    const F power = mul(g, fma(cubic, mul(g, g), linear));
+    store(out + i, mul(gated_by_power(g, power), load(up + i)));
   }
 }
 
@@ -57,6 +70,25 @@ static void rope_pairs(float* head, const float* cosine, const float* sine, std:
     const float y = head[2 * i + 1];
     head[2 * i] = x * cosine[i] - y * sine[i];
     head[2 * i + 1] = x * sine[i] + y * cosine[i];
+  }
+}
+
+static void rope_halves(float* head, const float* cosine, const float* sine, std::uint32_t pairs) {
+  float* other = head + pairs;
+  std::uint32_t i = 0;
+  for (; i + lanes <= pairs; i += lanes) {
+    const F x = load(head + i);
+    const F y = load(other + i);
+    const F c = load(cosine + i);
+    const F s = load(sine + i);
+    store(head + i, sub(mul(x, c), mul(y, s)));
+    store(other + i, add(mul(x, s), mul(y, c)));
+  }
+  for (; i < pairs; ++i) {
+    const float x = head[i];
+    const float y = other[i];
+    head[i] = x * cosine[i] - y * sine[i];
+    other[i] = x * sine[i] + y * cosine[i];
   }
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 
 #include "kernel/kernel_test.h"
@@ -26,14 +27,17 @@ class RowKernels : public KernelTest {
     return out;
   }
 
-  float swiglu(float gate, float up) const {
+  using Gated = void (*)(const float*, const float*, std::uint32_t, float*);
+  static float gated(Gated function, float gate, float up) {
     const std::vector<float> gates(lanes, gate);
     const std::vector<float> ups(lanes, up);
     std::vector<float> out(lanes);
-    table.swiglu(gates.data(), ups.data(), lanes, out.data());
+    function(gates.data(), ups.data(), lanes, out.data());
     for (const float value : out) EXPECT_EQ(bits_of(value), bits_of(out[0]));
     return out[0];
   }
+  float swiglu(float gate, float up) const { return gated(table.swiglu, gate, up); }
+  float geglu(float gate, float up) const { return gated(table.geglu, gate, up); }
 };
 HEADRACE_TEST_EVERY_TABLE(RowKernels);
 
@@ -89,6 +93,33 @@ TEST_P(RowKernels, SwigluOfExtremeGatesIsANumber) {
   }
   EXPECT_TRUE(std::isnan(swiglu(std::numeric_limits<float>::quiet_NaN(), 1.0F)))
       << "a broken number must not turn into one that looks sound";
+}
+
+TEST_P(RowKernels, GegluIsTheGatesGeluTimesUp) {
+  for (int i = -4000; i <= 4000; ++i) {
+    const float gate = static_cast<float>(i) / 400.0F;
+    const auto g = static_cast<double>(gate);
+    // In its tanh form, written without the cancellation that 1 + tanh has below zero.
+    const double twice = 2.0 * std::sqrt(2.0 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+    const double expected = g / (1.0 + std::exp(-twice)) * 0.75;
+    // The exponent is rounded three times, which e^x magnifies by |x|.
+    const double relative = 0x1p-23 * (std::fabs(twice) * 3.0 + 6.0);
+    ASSERT_NEAR(static_cast<double>(geglu(gate, 0.75F)), expected, relative * std::fabs(expected))
+        << "gate " << gate;
+  }
+}
+
+TEST_P(RowKernels, GegluOfExtremeGatesIsANumber) {
+  constexpr float largest = std::numeric_limits<float>::max();
+  for (const float gate : {0.0F, 1e-45F, 1e-20F, 12.0F, 80.0F, 1e10F, 1e20F, largest}) {
+    EXPECT_TRUE(std::isfinite(geglu(gate, 1.0F))) << gate;
+    EXPECT_TRUE(std::isfinite(geglu(-gate, 1.0F))) << -gate;
+  }
+  for (const float gate : {12.0F, 1e10F, 1e20F, largest}) {
+    EXPECT_EQ(geglu(gate, 1.0F), gate);
+    EXPECT_LE(std::fabs(geglu(-gate, 1.0F)), gate * 0x1p-126F) << -gate;
+  }
+  EXPECT_TRUE(std::isnan(geglu(std::numeric_limits<float>::quiet_NaN(), 1.0F)));
 }
 
 TEST_P(RowKernels, AddAddsEachValueOnce) {
@@ -183,6 +214,29 @@ TEST_P(RowKernels, RopeTurnsNeighbouringPairsAndKeepsTheirLength) {
     ASSERT_NEAR(std::hypot(static_cast<double>(head[2 * i]), static_cast<double>(head[2 * i + 1])),
                 length, 3e-7 * length)
         << i;
+  }
+}
+
+TEST_P(RowKernels, RopeOfHalvesDoesToHalvesWhatRopeOfPairsDoesToNeighbours) {
+  TestRandom random(37);
+  for (const std::uint32_t pairs : {4U, 8U, 16U, 24U, 40U, 64U}) {
+    const std::vector<float> before = random.normals(std::size_t{2} * pairs + 16);
+    const std::vector<float> cosine = random.normals(pairs);
+    const std::vector<float> sine = random.normals(pairs);
+    std::vector<float> halves = before;
+    table.rope_halves(halves.data(), cosine.data(), sine.data(), pairs);
+    std::vector<float> neighbours = before;
+    for (std::uint32_t i = 0; i < pairs; ++i) {
+      neighbours[2 * i] = before[i];
+      neighbours[2 * i + 1] = before[pairs + i];
+    }
+    table.rope_pairs(neighbours.data(), cosine.data(), sine.data(), pairs);
+    std::vector<float> expected = before;  // what lies behind is not touched
+    for (std::uint32_t i = 0; i < pairs; ++i) {
+      expected[i] = neighbours[2 * i];
+      expected[pairs + i] = neighbours[2 * i + 1];
+    }
+    expect_same_bits(expected, halves, "head of " + std::to_string(pairs) + " pairs");
   }
 }
 

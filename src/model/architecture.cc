@@ -8,7 +8,9 @@
 namespace headrace {
 namespace {
 
-const Architecture* const architectures[] = {&llama_architecture};
+const Architecture* const architectures[] = {
+    &llama_architecture, &qwen2_architecture,   &qwen3_architecture,  &gemma3_architecture,
+    &phi3_architecture,  &granite_architecture, &smollm3_architecture};
 
 Result<const Architecture*> find_architecture(const GgufFile& file) {
   HEADRACE_TRY_ASSIGN(const std::string name, file.require_string("general.architecture"));
@@ -26,15 +28,15 @@ Result<const Architecture*> find_architecture(const GgufFile& file) {
 
 Result<ModelShape> read_model_shape(const GgufFile& file) {
   HEADRACE_TRY_ASSIGN(const Architecture* architecture, find_architecture(file));
-  HEADRACE_TRY_ASSIGN(const ModelShape shape, architecture->read_shape(file));
+  HEADRACE_TRY_ASSIGN(const ModelShape shape, read_decoder_shape(file, *architecture));
   HEADRACE_TRY(check_shape(file, shape));
   return shape;
 }
 
-Result<Model> load_model(const GgufFile& file) {
+Result<Model> load_model(const GgufFile& file, std::uint32_t context) {
   HEADRACE_TRY_ASSIGN(const Architecture* architecture, find_architecture(file));
   HEADRACE_TRY_ASSIGN(const ModelShape shape, read_model_shape(file));
-  return architecture->load(file, shape);
+  return load_decoder(file, *architecture, shape, context);
 }
 
 ModelInfo describe_model(const GgufFile& file, const ModelShape& shape) {
@@ -54,6 +56,11 @@ ModelInfo describe_model(const GgufFile& file, const ModelShape& shape) {
   info.feed_forward = shape.feed_forward;
   info.vocabulary = shape.vocabulary;
   info.trained_context = shape.trained_context;
+  for (const std::uint32_t window : shape.windows) {
+    if (window == 0) continue;
+    info.window = window;
+    ++info.window_layers;
+  }
   info.has_chat_template = file.has_key("tokenizer.chat_template");
   std::map<std::string, std::uint64_t> by_type;
   for (const TensorInfo& tensor : file.tensors()) {

@@ -16,7 +16,7 @@ TEST(Architecture, AnUnknownOneIsToldWhichAreKnown) {
   EXPECT_EQ(shape.error().code, ErrorCode::unsupported);
   EXPECT_EQ(shape.error().message,
             "'test.gguf' has the architecture 'mamba', which this version cannot run; it can run: "
-            "llama");
+            "llama, qwen2, qwen3, gemma3, phi3, granite, smollm3");
   EXPECT_EQ(load_model(opened.file).error().message, shape.error().message);
 }
 
@@ -73,6 +73,7 @@ TEST(Architecture, DescribesAModelForPeople) {
   EXPECT_EQ(info.head_dim, 32U);
   EXPECT_EQ(info.vocabulary, 50U);
   EXPECT_FALSE(info.has_chat_template);
+  EXPECT_EQ(info.window_layers, 0U);
   // Three norms of 64; embedding, q, k, v, o, gate, up and down.
   constexpr std::uint64_t norms = 3 * 64;
   constexpr std::uint64_t matrices = 64 * (50 + 128 + 64 + 64 + 128 + 3 * 96);
@@ -82,6 +83,15 @@ TEST(Architecture, DescribesAModelForPeople) {
   EXPECT_EQ(info.tensor_bytes_by_type[0].second, matrices / 32 * 34);
   EXPECT_EQ(info.tensor_bytes_by_type[1].first, "f32");
   EXPECT_EQ(info.tensor_bytes_by_type[1].second, norms * 4);
+}
+
+TEST(Architecture, SaysHowManyLayersHaveAWindow) {
+  TestGguf gguf = test_llama({.architecture = "gemma3", .layers = 7});
+  gguf.set_number("gemma3.attention.sliding_window", 24);
+  const OpenedGguf opened(gguf);
+  const ModelInfo info = describe_model(opened.file, read_model_shape(opened.file).value());
+  EXPECT_EQ(info.window, 24U);
+  EXPECT_EQ(info.window_layers, 6U);
 }
 
 }  // namespace

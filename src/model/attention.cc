@@ -50,6 +50,10 @@ Result<Attention> Attention::create(Parallel& parallel, const ModelShape& shape,
   attention.kv_heads_ = shape.kv_heads;
   attention.group_ = shape.query_heads / shape.kv_heads;
   attention.head_dim_ = shape.head_dim;
+  attention.score_scale_ =
+      shape.attention_scale != 0.0
+          ? std::numbers::log2e * shape.attention_scale
+          : std::numbers::log2e / std::sqrt(static_cast<double>(shape.head_dim));
   attention.vectors_max_ = rows_max * attention.group_;
   attention.state_floats_ = kernel::fold_state_floats(shape.head_dim);
   attention.scratch_floats_ = scratch_floats(page.tokens, shape.head_dim);
@@ -78,8 +82,7 @@ std::byte* Attention::query(std::uint32_t row, std::uint32_t head) {
 }
 
 void Attention::prepare_queries(const AttentionRows& rows, KvType type) {
-  const auto scale =
-      static_cast<float>(std::numbers::log2e / std::sqrt(static_cast<double>(head_dim_)));
+  const auto scale = static_cast<float>(score_scale_);
   const std::uint32_t heads = kv_heads_ * group_;
   const auto prepare = [&](std::size_t row, std::size_t) {
     for (std::uint32_t head = 0; head < heads; ++head) {

@@ -61,6 +61,7 @@ class Attention {
   std::uint32_t kv_heads_ = 0;
   std::uint32_t group_ = 0;  // query heads of a kv head
   std::uint32_t head_dim_ = 0;
+  double score_scale_ = 0.0;
   std::uint32_t vectors_max_ = 0;  // per kv head
   std::size_t state_floats_ = 0;
   std::size_t scratch_floats_ = 0;  // per worker: scores, then partials

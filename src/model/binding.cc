@@ -101,6 +101,14 @@ Result<Linear> bind_linear(const GgufFile& file, const std::string& name, std::u
   return linear;
 }
 
+Linear rows_of(const Linear& linear, std::uint32_t first, std::uint32_t outputs) {
+  Linear part = linear;
+  part.weights.rows.data += first * linear.weights.rows.row_bytes;
+  part.weights.outputs = outputs;
+  if (part.bias != nullptr) part.bias += first;
+  return part;
+}
+
 Result<void> check_shape(const GgufFile& file, const ModelShape& shape) {
   const auto unsupported = [&](const std::string& what) {
     return Error{ErrorCode::unsupported, "'" + file.path() + "': " + what};

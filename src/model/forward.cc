@@ -21,6 +21,11 @@ std::uint32_t widest_input(const ModelShape& shape) {
   return std::max({shape.embedding, shape.query_width(), shape.feed_forward});
 }
 
+void scale_row(float* row, float scale, std::uint32_t width) {
+  if (scale == 1.0F) return;
+  for (std::uint32_t i = 0; i < width; ++i) row[i] *= scale;
+}
+
 }  // namespace
 
 /// Divides one allocation: counts while there is no memory yet, hands out parts when there is.
@@ -58,7 +63,6 @@ Result<void> ForwardPass::allocate() {
 void ForwardPass::carve(Carver& carver) {
   const ModelShape& shape = model_->shape;
   const std::size_t rows = rows_max_;
-  const std::size_t pairs = model_->rope.frequencies.size();
   const std::size_t blocks = (widest_input(shape) + kernel::quant_block - 1) / kernel::quant_block;
   carver.take(hidden_, rows * shape.embedding);
   carver.take(normed_, rows * shape.embedding);
@@ -68,8 +72,10 @@ void ForwardPass::carve(Carver& carver) {
   carver.take(attended_, rows * shape.query_width());
   carver.take(gate_, rows * shape.feed_forward);
   carver.take(up_, rows * shape.feed_forward);
-  carver.take(cosine_, rows * pairs);
-  carver.take(sine_, rows * pairs);
+  carver.take(angles_.cosine, rows * model_->rope.frequencies.size());
+  carver.take(angles_.sine, rows * model_->rope.frequencies.size());
+  carver.take(window_angles_.cosine, rows * model_->window_rope.frequencies.size());
+  carver.take(window_angles_.sine, rows * model_->window_rope.frequencies.size());
   carver.take(logits_, std::size_t{logits_rows} * shape.vocabulary);
   carver.take(quantized_.values, rows * blocks * kernel::quant_block);
   carver.take(quantized_.scales, rows * blocks);
@@ -122,21 +128,21 @@ void ForwardPass::embed(const Part& part) {
   const std::uint32_t width = model_->shape.embedding;
   for_rows(part.count, [&](std::uint32_t row) {
     const auto token = static_cast<std::size_t>(part.segment->tokens[row]);
-    table.to_float(table.rows.data + token * table.rows.row_bytes,
-                   hidden_ + std::size_t{part.first + row} * width, width);
+    float* hidden = hidden_ + std::size_t{part.first + row} * width;
+    table.to_float(table.rows.data + token * table.rows.row_bytes, hidden, width);
+    scale_row(hidden, model_->shape.embedding_scale, width);
   });
 }
 
-void ForwardPass::prepare_rope(const Part& part) {
-  const RopeSpec& rope = model_->rope;
+void ForwardPass::prepare_rope(const Part& part, const RopeSpec& rope, const Angles& angles) {
   const std::size_t pairs = rope.frequencies.size();
   for_rows(part.count, [&](std::uint32_t row) {
     const double position = part.segment->first_position + row;
     const std::size_t at = (part.first + row) * pairs;
     for (std::size_t i = 0; i < pairs; ++i) {
       const double angle = position * rope.frequencies[i];
-      cosine_[at + i] = static_cast<float>(std::cos(angle)) * rope.magnitude;
-      sine_[at + i] = static_cast<float>(std::sin(angle)) * rope.magnitude;
+      angles.cosine[at + i] = static_cast<float>(std::cos(angle)) * rope.magnitude;
+      angles.sine[at + i] = static_cast<float>(std::sin(angle)) * rope.magnitude;
     }
   });
 }
@@ -185,16 +191,50 @@ void ForwardPass::multiply(
   }
 }
 
-void ForwardPass::rotate_heads(std::uint32_t count) {
+void ForwardPass::add_product(const Linear& linear, const kernel::InputRows& input,
+                              const float* post_norm) {
   const ModelShape& shape = model_->shape;
-  const auto pairs = static_cast<std::uint32_t>(model_->rope.frequencies.size());
+  const std::uint32_t width = shape.embedding;
+  if (post_norm == nullptr && shape.residual_scale == 1.0F)
+    return multiply({{&linear, {hidden_, width, true}}}, input);
+  multiply({{&linear, {normed_, width, false}}}, input);
+  for_rows(input.count, [&](std::uint32_t row) {
+    float* product = normed_ + std::size_t{row} * width;
+    if (post_norm != nullptr)
+      kernel::kernels().rms_norm(product, post_norm, shape.norm_epsilon, width, product);
+    scale_row(product, shape.residual_scale, width);
+    kernel::kernels().add(hidden_ + std::size_t{row} * width, product, width);
+  });
+}
+
+void ForwardPass::norm_heads(const LayerWeights& layer, std::uint32_t count) {
+  const ModelShape& shape = model_->shape;
+  if (layer.query_norm == nullptr) return;
   for_rows(count, [&](std::uint32_t row) {
-    const auto rotate = [&](float* heads, std::uint32_t head_count) {
+    const auto norm = [&](float* heads, const float* weight, std::uint32_t head_count) {
       for (std::uint32_t head = 0; head < head_count; ++head) {
-        kernel::kernels().rope_pairs(heads + std::size_t{head} * shape.head_dim,
-                                     cosine_ + std::size_t{row} * pairs,
-                                     sine_ + std::size_t{row} * pairs, pairs);
+        float* values = heads + std::size_t{head} * shape.head_dim;
+        kernel::kernels().rms_norm(values, weight, shape.norm_epsilon, shape.head_dim, values);
       }
+    };
+    norm(query_ + std::size_t{row} * shape.query_width(), layer.query_norm, shape.query_heads);
+    norm(key_ + std::size_t{row} * shape.kv_width(), layer.key_norm, shape.kv_heads);
+  });
+}
+
+void ForwardPass::rotate_heads(std::uint32_t layer, std::uint32_t count) {
+  const ModelShape& shape = model_->shape;
+  if (!shape.is_rotated(layer)) return;
+  const Angles& angles = shape.window(layer) == 0 ? angles_ : window_angles_;
+  const std::uint32_t pairs = shape.rotated_dims / 2;
+  const auto turn = shape.rope_pairs == RopePairs::halves ? kernel::kernels().rope_halves
+                                                          : kernel::kernels().rope_pairs;
+  for_rows(count, [&](std::uint32_t row) {
+    const float* cosine = angles.cosine + std::size_t{row} * pairs;
+    const float* sine = angles.sine + std::size_t{row} * pairs;
+    const auto rotate = [&](float* heads, std::uint32_t head_count) {
+      for (std::uint32_t head = 0; head < head_count; ++head)
+        turn(heads + std::size_t{head} * shape.head_dim, cosine, sine, pairs);
     };
     rotate(query_ + std::size_t{row} * shape.query_width(), shape.query_heads);
     rotate(key_ + std::size_t{row} * shape.kv_width(), shape.kv_heads);
@@ -234,7 +274,8 @@ void ForwardPass::run_keys_and_values(std::uint32_t layer) {
             {&weights.key, {key_, shape.kv_width(), false}},
             {&weights.value, {value_, shape.kv_width(), false}}},
            input_rows(normed_, shape.embedding, count));
-  rotate_heads(count);
+  norm_heads(weights, count);
+  rotate_heads(layer, count);
   for (const Part& part : parts_) write_kv(part, layer);
 }
 
@@ -244,11 +285,13 @@ Result<void> ForwardPass::run_attention(std::uint32_t layer) {
     if (part.count == 0) continue;
     const std::size_t at = std::size_t{part.first} * shape.query_width();
     const std::uint32_t position = part.segment->first_position + part.skipped;
-    HEADRACE_TRY(attention_.run({query_ + at, attended_ + at, part.count, position},
-                                part.segment->kv->shape(), part.segment->kv->attend(layer)));
+    const AttentionRows rows = {query_ + at, attended_ + at, part.count, position,
+                                shape.window(layer)};
+    HEADRACE_TRY(attention_.run(rows, part.segment->kv->shape(), part.segment->kv->attend(layer)));
   }
-  multiply({{&model_->layers[layer].attention_output, {hidden_, shape.embedding, true}}},
-           input_rows(attended_, shape.query_width(), row_count()));
+  const LayerWeights& weights = model_->layers[layer];
+  add_product(weights.attention_output, input_rows(attended_, shape.query_width(), row_count()),
+              weights.attention_post_norm);
   return {};
 }
 
@@ -259,12 +302,26 @@ void ForwardPass::run_feed_forward(const LayerWeights& layer) {
   multiply({{&layer.gate, {gate_, shape.feed_forward, false}},
             {&layer.up, {up_, shape.feed_forward, false}}},
            input_rows(normed_, shape.embedding, count));
+  const auto activate =
+      shape.activation == Activation::gelu ? kernel::kernels().geglu : kernel::kernels().swiglu;
   for_rows(count, [&](std::uint32_t row) {
     const std::size_t at = std::size_t{row} * shape.feed_forward;
-    kernel::kernels().swiglu(gate_ + at, up_ + at, shape.feed_forward, gate_ + at);
+    activate(gate_ + at, up_ + at, shape.feed_forward, gate_ + at);
   });
-  multiply({{&layer.down, {hidden_, shape.embedding, true}}},
-           input_rows(gate_, shape.feed_forward, count));
+  add_product(layer.down, input_rows(gate_, shape.feed_forward, count),
+              layer.feed_forward_post_norm);
+}
+
+void ForwardPass::finish_logits(std::uint32_t count) {
+  const ModelShape& shape = model_->shape;
+  if (shape.logit_scale == 1.0F && shape.logit_cap == 0.0F) return;
+  for_rows(count, [&](std::uint32_t row) {
+    float* logits = logits_ + std::size_t{row} * shape.vocabulary;
+    scale_row(logits, shape.logit_scale, shape.vocabulary);
+    if (shape.logit_cap == 0.0F) return;
+    for (std::uint32_t i = 0; i < shape.vocabulary; ++i)
+      logits[i] = shape.logit_cap * std::tanh(logits[i] / shape.logit_cap);
+  });
 }
 
 bool ForwardPass::deliver(const BatchLogits& on_logits, std::uint32_t first, std::uint32_t count) {
@@ -281,12 +338,12 @@ bool ForwardPass::deliver(const BatchLogits& on_logits, std::uint32_t first, std
 void ForwardPass::run_output(const BatchLogits& on_logits) {
   const ModelShape& shape = model_->shape;
   const std::uint32_t count = row_count();
-  const Linear output{model_->output, nullptr};
   for (std::uint32_t row = 0; row < count; row += logits_rows) {
     const std::uint32_t rows = std::min(logits_rows, count - row);
     norm_rows(model_->output_norm, hidden_ + std::size_t{row} * shape.embedding, rows);
-    multiply({{&output, {logits_, shape.vocabulary, false}}},
+    multiply({{&model_->output, {logits_, shape.vocabulary, false}}},
              input_rows(normed_, shape.embedding, rows));
+    finish_logits(rows);
     if (!deliver(on_logits, row, rows)) return;
   }
 }
@@ -305,7 +362,8 @@ Result<void> ForwardPass::run(std::span<const Segment> segments, const BatchLogi
   for (const Part& part : parts_) {
     HEADRACE_CHECK(part.segment->layers_end == wanted, "segments that run to different layers");
     embed(part);
-    prepare_rope(part);
+    prepare_rope(part, model_->rope, angles_);
+    prepare_rope(part, model_->window_rope, window_angles_);
   }
   for (std::uint32_t layer = 0; layer < layers_end; ++layer) {
     run_keys_and_values(layer);

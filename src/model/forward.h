@@ -6,6 +6,9 @@
 //   projection (+ residual)
 //                   norm -> gate, up -> SwiGLU -> down (+ residual)
 //   last: norm -> logits of the rows that are asked for
+//
+// What only some models have (norms of heads and of what is added, scales, windows) stands where it
+// applies and is skipped without a trace by the others.
 #pragma once
 
 #include <cstdint>
@@ -83,18 +86,28 @@ class ForwardPass {
   void keep_logits_rows();
   std::uint32_t row_count() const { return parts_.back().first + parts_.back().count; }
   void embed(const Part& part);
-  void prepare_rope(const Part& part);
+  /// Angles of the workspace rows, [row][pair].
+  struct Angles {
+    float* cosine = nullptr;
+    float* sine = nullptr;
+  };
+  void prepare_rope(const Part& part, const RopeSpec& rope, const Angles& angles);
   /// Rows as a matrix product wants them: quantised if `quantize`.
   kernel::InputRows input_rows(const float* rows, std::uint32_t width, std::uint32_t count);
   void norm_rows(const float* weight, const float* x, std::uint32_t count);
   void multiply(std::initializer_list<std::pair<const Linear*, kernel::OutputRows>> products,
                 const kernel::InputRows& input);
-  void rotate_heads(std::uint32_t count);
+  /// multiply() of one matrix whose product is added to the residual stream, through the norm and
+  /// the scale that some models have.
+  void add_product(const Linear& linear, const kernel::InputRows& input, const float* post_norm);
+  void norm_heads(const LayerWeights& layer, std::uint32_t count);
+  void rotate_heads(std::uint32_t layer, std::uint32_t count);
   void write_kv(const Part& part, std::uint32_t layer);
   void run_keys_and_values(std::uint32_t layer);
   Result<void> run_attention(std::uint32_t layer);
   void run_feed_forward(const LayerWeights& layer);
   void run_output(const BatchLogits& on_logits);
+  void finish_logits(std::uint32_t count);
   bool deliver(const BatchLogits& on_logits, std::uint32_t first, std::uint32_t count);
 
   template <typename Callable>
@@ -109,16 +122,16 @@ class ForwardPass {
 
   // Workspace, [row][width] each.
   AlignedBuffer memory_;
-  float* hidden_ = nullptr;          // embedding: the residual stream
-  float* normed_ = nullptr;          // embedding
-  float* query_ = nullptr;           // query_width
-  float* key_ = nullptr;             // kv_width
-  float* value_ = nullptr;           // kv_width
-  float* attended_ = nullptr;        // query_width
-  float* gate_ = nullptr;            // feed_forward
-  float* up_ = nullptr;              // feed_forward
-  float* cosine_ = nullptr;          // rotated pairs
-  float* sine_ = nullptr;            // rotated pairs
+  float* hidden_ = nullptr;    // embedding: the residual stream
+  float* normed_ = nullptr;    // embedding
+  float* query_ = nullptr;     // query_width
+  float* key_ = nullptr;       // kv_width
+  float* value_ = nullptr;     // kv_width
+  float* attended_ = nullptr;  // query_width
+  float* gate_ = nullptr;      // feed_forward
+  float* up_ = nullptr;        // feed_forward
+  Angles angles_;
+  Angles window_angles_;             // of layers with a window
   float* logits_ = nullptr;          // [logits_rows][vocabulary]
   kernel::QuantizedRows quantized_;  // of the widest input
 };

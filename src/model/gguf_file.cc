@@ -136,6 +136,43 @@ Result<std::optional<double>> GgufFile::get_float(const std::string& key) const 
   }
 }
 
+Result<std::optional<bool>> GgufFile::get_bool(const std::string& key) const {
+  const std::int64_t id = gguf_find_key(context_.get(), key.c_str());
+  if (id < 0) return std::optional<bool>();
+  if (gguf_get_kv_type(context_.get(), id) != GGUF_TYPE_BOOL) return wrong_type(key, "a flag");
+  return std::optional<bool>(gguf_get_val_bool(context_.get(), id));
+}
+
+Result<std::vector<std::uint64_t>> GgufFile::get_unsigned_array(const std::string& key) const {
+  if (!is_array(key)) return wrong_type(key, "an array");
+  const std::int64_t id = gguf_find_key(context_.get(), key.c_str());
+  const std::size_t count = gguf_get_arr_n(context_.get(), id);
+  std::vector<std::uint64_t> values(count);
+  const auto read = [&]<typename T>(T) -> Result<std::vector<std::uint64_t>> {
+    const T* data = static_cast<const T*>(gguf_get_arr_data(context_.get(), id));
+    for (std::size_t i = 0; i < count; ++i) {
+      if (data[i] < T{0}) return wrong_type(key, "an array of whole numbers from 0 on");
+      values[i] = static_cast<std::uint64_t>(data[i]);
+    }
+    return values;
+  };
+  switch (gguf_get_arr_type(context_.get(), id)) {
+    case GGUF_TYPE_BOOL:  // stored as bytes
+    case GGUF_TYPE_UINT8:
+      return read(std::uint8_t{});
+    case GGUF_TYPE_INT32:
+      return read(std::int32_t{});
+    case GGUF_TYPE_UINT32:
+      return read(std::uint32_t{});
+    case GGUF_TYPE_INT64:
+      return read(std::int64_t{});
+    case GGUF_TYPE_UINT64:
+      return read(std::uint64_t{});
+    default:
+      return wrong_type(key, "an array of whole numbers");
+  }
+}
+
 Result<std::optional<std::string>> GgufFile::get_string(const std::string& key) const {
   const std::int64_t id = gguf_find_key(context_.get(), key.c_str());
   if (id < 0) return std::optional<std::string>();
@@ -163,9 +200,13 @@ Result<std::string> GgufFile::require_string(const std::string& key) const {
 }
 
 std::uint64_t GgufFile::array_length(const std::string& key) const {
+  return is_array(key) ? gguf_get_arr_n(context_.get(), gguf_find_key(context_.get(), key.c_str()))
+                       : 0;
+}
+
+bool GgufFile::is_array(const std::string& key) const {
   const std::int64_t id = gguf_find_key(context_.get(), key.c_str());
-  if (id < 0 || gguf_get_kv_type(context_.get(), id) != GGUF_TYPE_ARRAY) return 0;
-  return gguf_get_arr_n(context_.get(), id);
+  return id >= 0 && gguf_get_kv_type(context_.get(), id) == GGUF_TYPE_ARRAY;
 }
 
 bool GgufFile::has_key(const std::string& key) const {

@@ -40,12 +40,16 @@ class GgufFile {
   // all when the type differs: corrupt, with the key's name.
   Result<std::optional<std::uint64_t>> get_unsigned(const std::string& key) const;
   Result<std::optional<double>> get_float(const std::string& key) const;
+  Result<std::optional<bool>> get_bool(const std::string& key) const;
   Result<std::optional<std::string>> get_string(const std::string& key) const;
+  /// Whole numbers from 0 on, or flags as 0 and 1.
+  Result<std::vector<std::uint64_t>> get_unsigned_array(const std::string& key) const;
   Result<std::uint32_t> require_u32(const std::string& key) const;
   Result<float> require_float(const std::string& key) const;
   Result<std::string> require_string(const std::string& key) const;
   /// Entries of an array; 0 when it is missing.
   std::uint64_t array_length(const std::string& key) const;
+  bool is_array(const std::string& key) const;
   bool has_key(const std::string& key) const;
 
   std::span<const TensorInfo> tensors() const { return tensors_; }

@@ -125,6 +125,43 @@ TEST(GgufFile, CountsArrays) {
   EXPECT_TRUE(opened.file.has_key("array"));
 }
 
+TEST(GgufFile, ReadsArraysOfWholeNumbersAndOfFlags) {
+  TestGguf gguf;
+  const std::int32_t signed_values[] = {1, 0, 3};
+  const std::uint64_t wide_values[] = {std::uint64_t{1} << 40};
+  const std::int8_t flags[] = {1, 0};
+  const std::int64_t negative[] = {4, -1};
+  const float floats[] = {1.0F};
+  gguf_set_arr_data(gguf.keys(), "signed", GGUF_TYPE_INT32, signed_values, 3);
+  gguf_set_arr_data(gguf.keys(), "wide", GGUF_TYPE_UINT64, wide_values, 1);
+  gguf_set_arr_data(gguf.keys(), "flags", GGUF_TYPE_BOOL, flags, 2);
+  gguf_set_arr_data(gguf.keys(), "negative", GGUF_TYPE_INT64, negative, 2);
+  gguf_set_arr_data(gguf.keys(), "floats", GGUF_TYPE_FLOAT32, floats, 1);
+  gguf.set_number("number", 7);
+  const OpenedGguf opened(gguf);
+  using Numbers = std::vector<std::uint64_t>;
+  EXPECT_EQ(opened.file.get_unsigned_array("signed").value(), (Numbers{1, 0, 3}));
+  EXPECT_EQ(opened.file.get_unsigned_array("wide").value(), Numbers{std::uint64_t{1} << 40});
+  EXPECT_EQ(opened.file.get_unsigned_array("flags").value(), (Numbers{1, 0}));
+  for (const char* key : {"negative", "floats", "number", "missing"}) {
+    const auto values = opened.file.get_unsigned_array(key);
+    ASSERT_FALSE(values.ok()) << key;
+    EXPECT_EQ(values.error().code, ErrorCode::corrupt) << key;
+  }
+}
+
+TEST(GgufFile, ReadsFlags) {
+  TestGguf gguf;
+  gguf.set_flag("on", true);
+  gguf.set_flag("off", false);
+  gguf.set_number("number", 1);
+  const OpenedGguf opened(gguf);
+  EXPECT_EQ(opened.file.get_bool("on").value(), std::optional(true));
+  EXPECT_EQ(opened.file.get_bool("off").value(), std::optional(false));
+  EXPECT_EQ(opened.file.get_bool("missing").value(), std::nullopt);
+  EXPECT_FALSE(opened.file.get_bool("number").ok());
+}
+
 TEST(GgufFile, AForeignFileIsNamedAsSuch) {
   for (const std::string text :
        {"", "GGU", "GGML file of old", "PK\3\4 a zip archive of any kind"}) {

@@ -49,8 +49,8 @@ TEST(Llama, BindsEveryTensorWithItsFormat) {
   ASSERT_EQ(model.layers.size(), 2U);
   EXPECT_EQ(model.embedding.rows.format, kernel::WeightFormat::q4_1);
   EXPECT_EQ(model.embedding.outputs, 50U);
-  EXPECT_EQ(model.output.rows.format, kernel::WeightFormat::f16);
-  EXPECT_EQ(model.output.rows.row_bytes, 128U);
+  EXPECT_EQ(model.output.weights.rows.format, kernel::WeightFormat::f16);
+  EXPECT_EQ(model.output.weights.rows.row_bytes, 128U);
   const auto at = [&](const std::string& name) {
     return opened.file.find_tensor(name)->bytes.data();
   };
@@ -67,7 +67,7 @@ TEST(Llama, BindsEveryTensorWithItsFormat) {
 TEST(Llama, WithoutAnOutputMatrixTheEmbeddingIsTheOutput) {
   const OpenedGguf opened(test_llama());
   const Model model = load_model(opened.file).value();
-  EXPECT_EQ(model.output.rows.data, model.embedding.rows.data);
+  EXPECT_EQ(model.output.weights.rows.data, model.embedding.rows.data);
 }
 
 TEST(Llama, NamesTheTensorThatIsMissing) {
@@ -109,6 +109,49 @@ TEST(Llama, NamesTheKeyThatIsMissing) {
     EXPECT_EQ(error.code, ErrorCode::corrupt) << key;
     EXPECT_EQ(error.message, "'test.gguf' lacks the value '" + std::string(key) + "'");
   }
+}
+
+TEST(Llama, MayGiveANumberForEveryLayerIfAllAreAlike) {
+  for (const char* key : {"llama.attention.head_count", "llama.attention.head_count_kv",
+                          "llama.feed_forward_length"}) {
+    SCOPED_TRACE(key);
+    const ModelShape plain = read_model_shape(OpenedGguf(test_llama()).file).value();
+    TestGguf gguf = test_llama();
+    const std::uint32_t value = key == std::string("llama.feed_forward_length") ? plain.feed_forward
+                                : key == std::string("llama.attention.head_count")
+                                    ? plain.query_heads
+                                    : plain.kv_heads;
+    gguf.set_numbers(key, {value, value});
+    const OpenedGguf alike(gguf);
+    const auto shape = read_model_shape(alike.file);
+    ASSERT_TRUE(shape.ok()) << shape.error().message;
+    EXPECT_EQ(shape->query_heads, plain.query_heads);
+    EXPECT_EQ(shape->kv_heads, plain.kv_heads);
+    EXPECT_EQ(shape->feed_forward, plain.feed_forward);
+    gguf.set_numbers(key, {value, 2 * value});
+    const Error error = load_error(gguf);
+    EXPECT_EQ(error.code, ErrorCode::unsupported);
+    EXPECT_EQ(error.message, "'test.gguf' has layers that differ in '" + std::string(key) +
+                                 "', which cannot be run yet");
+    gguf.set_numbers(key, {});
+    EXPECT_EQ(load_error(gguf).code, ErrorCode::corrupt);
+  }
+}
+
+TEST(Llama, RefusesKeysAndValuesOfDifferentWidths) {
+  TestGguf gguf = test_llama();
+  gguf.set_number("llama.attention.value_length", 16);
+  const Error error = load_error(gguf);
+  EXPECT_EQ(error.code, ErrorCode::unsupported);
+  EXPECT_TRUE(contains(error.message, "has keys of 32 and values of 16 dims"));
+}
+
+TEST(Llama, RefusesATensorThatNothingReads) {
+  TestGguf gguf = test_llama();
+  gguf.set_tensor("blk.0.attn_sinks.weight", 4, 1, std::vector<float>(4));
+  const Error error = load_error(gguf);
+  EXPECT_EQ(error.code, ErrorCode::unsupported);
+  EXPECT_TRUE(contains(error.message, "has the tensor 'blk.0.attn_sinks.weight'"));
 }
 
 TEST(Llama, RefusesAMixtureOfExperts) {

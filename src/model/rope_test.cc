@@ -15,7 +15,7 @@ constexpr std::uint32_t trained_context = 512;
 
 Result<RopeSpec> read(const TestGguf& gguf) {
   const OpenedGguf opened(gguf);
-  return read_rope(opened.file, "llama.", dims, trained_context);
+  return read_rope(opened.file, "llama.", dims, trained_context, trained_context);
 }
 
 TestGguf with_scaling(const char* type, float factor) {
@@ -140,8 +140,9 @@ TEST(Rope, BadScalingsAreRefused) {
     EXPECT_FALSE(rope.ok());
     return rope.ok() ? ErrorCode::internal : rope.error().code;
   };
-  EXPECT_EQ(code(with_scaling("longrope", 4.0F)), ErrorCode::unsupported);
-  EXPECT_TRUE(contains(read(with_scaling("longrope", 4.0F)).error().message, "'longrope'"));
+  EXPECT_EQ(code(with_scaling("dynamic", 4.0F)), ErrorCode::unsupported);
+  EXPECT_TRUE(contains(read(with_scaling("dynamic", 4.0F)).error().message, "'dynamic'"));
+  EXPECT_EQ(code(with_scaling("longrope", 4.0F)), ErrorCode::corrupt) << "without its factors";
   EXPECT_EQ(code(with_scaling("linear", -1.0F)), ErrorCode::corrupt);
   EXPECT_EQ(code(with_scaling("yarn", std::nanf(""))), ErrorCode::corrupt);
   TestGguf base;

@@ -31,6 +31,10 @@ class TestGguf {
   void set_text(const char* key, const char* value) { gguf_set_val_str(keys(), key, value); }
   void set_number(const char* key, std::uint32_t value) { gguf_set_val_u32(keys(), key, value); }
   void set_float(const char* key, float value) { gguf_set_val_f32(keys(), key, value); }
+  void set_flag(const char* key, bool value) { gguf_set_val_bool(keys(), key, value); }
+  void set_numbers(const char* key, const std::vector<std::uint32_t>& values) {
+    gguf_set_arr_data(keys(), key, GGUF_TYPE_UINT32, values.data(), values.size());
+  }
   void remove_key(const char* key) { gguf_remove_key(keys(), key); }
 
   /// Adds a tensor of `rows` rows, or replaces the one of that name.
@@ -104,6 +108,7 @@ struct OpenedGguf {
 
 /// Geometry of the tiny model.
 struct TestLlama {
+  std::string architecture = "llama";
   std::uint32_t layers = 2;
   std::uint32_t embedding = 64;
   std::uint32_t query_heads = 4;
@@ -115,19 +120,24 @@ struct TestLlama {
   bool biases = false;
 };
 
-/// A whole model of architecture `llama` with random weights.
+/// A whole model with random weights.
 inline TestGguf test_llama(const TestLlama& shape = {}) {
   TestGguf gguf;
-  gguf.set_text("general.architecture", "llama");
+  const auto key = [&](const char* name) { return shape.architecture + "." + name; };
+  const auto set_number = [&](const char* name, std::uint32_t value) {
+    gguf.set_number(key(name).c_str(), value);
+  };
+  gguf.set_text("general.architecture", shape.architecture.c_str());
   gguf.set_text("general.name", "Tiny");
-  gguf.set_number("llama.block_count", shape.layers);
-  gguf.set_number("llama.context_length", 512);
-  gguf.set_number("llama.embedding_length", shape.embedding);
-  gguf.set_number("llama.feed_forward_length", shape.feed_forward);
-  gguf.set_number("llama.attention.head_count", shape.query_heads);
-  gguf.set_number("llama.attention.head_count_kv", shape.kv_heads);
-  gguf.set_number("llama.attention.key_length", shape.head_dim);
-  gguf.set_float("llama.attention.layer_norm_rms_epsilon", 1e-5F);
+  set_number("block_count", shape.layers);
+  set_number("context_length", 512);
+  set_number("embedding_length", shape.embedding);
+  set_number("feed_forward_length", shape.feed_forward);
+  set_number("attention.head_count", shape.query_heads);
+  set_number("attention.head_count_kv", shape.kv_heads);
+  set_number("attention.key_length", shape.head_dim);
+  gguf.set_float(key("attention.layer_norm_rms_epsilon").c_str(), 1e-5F);
+  if (shape.architecture == "granite") gguf.set_float("granite.logit_scale", 4.0F);
   std::mt19937 random(1);
   const auto add = [&](const std::string& name, std::uint32_t width, std::uint32_t rows,
                        ggml_type type, double mean, double deviation) {
@@ -148,15 +158,32 @@ inline TestGguf test_llama(const TestLlama& shape = {}) {
   add("output_norm.weight", shape.embedding, 1, GGML_TYPE_F32, 1.0, 0.1);
   for (std::uint32_t i = 0; i < shape.layers; ++i) {
     const std::string block = "blk." + std::to_string(i) + ".";
-    add(block + "attn_norm.weight", shape.embedding, 1, GGML_TYPE_F32, 1.0, 0.1);
-    matrix(block + "attn_q", shape.embedding, query_width);
-    matrix(block + "attn_k", shape.embedding, kv_width);
-    matrix(block + "attn_v", shape.embedding, kv_width);
+    const auto norm = [&](const char* name, std::uint32_t width) {
+      add(block + name + ".weight", width, 1, GGML_TYPE_F32, 1.0, 0.1);
+    };
+    const bool is_phi = shape.architecture == "phi3";
+    const bool is_gemma = shape.architecture == "gemma3";
+    norm("attn_norm", shape.embedding);
+    if (is_phi) {
+      matrix(block + "attn_qkv", shape.embedding, query_width + 2 * kv_width);
+    } else {
+      matrix(block + "attn_q", shape.embedding, query_width);
+      matrix(block + "attn_k", shape.embedding, kv_width);
+      matrix(block + "attn_v", shape.embedding, kv_width);
+    }
+    if (is_gemma || shape.architecture == "qwen3") {
+      norm("attn_q_norm", shape.head_dim);
+      norm("attn_k_norm", shape.head_dim);
+    }
     matrix(block + "attn_output", query_width, shape.embedding);
-    add(block + "ffn_norm.weight", shape.embedding, 1, GGML_TYPE_F32, 1.0, 0.1);
-    matrix(block + "ffn_gate", shape.embedding, shape.feed_forward);
-    matrix(block + "ffn_up", shape.embedding, shape.feed_forward);
+    norm("ffn_norm", shape.embedding);
+    if (!is_phi) matrix(block + "ffn_gate", shape.embedding, shape.feed_forward);
+    matrix(block + "ffn_up", shape.embedding, shape.feed_forward * (is_phi ? 2 : 1));
     matrix(block + "ffn_down", shape.feed_forward, shape.embedding);
+    if (is_gemma) {
+      norm("post_attention_norm", shape.embedding);
+      norm("post_ffw_norm", shape.embedding);
+    }
   }
   return gguf;
 }

@@ -31,7 +31,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   info_ = file_->info();
   HEADRACE_TRY_ASSIGN(const EngineOptions checked, check_options(options, info_, env_));
   context_ = checked.context;
-  HEADRACE_TRY_ASSIGN(Model model, load_model(file_->gguf()));
+  HEADRACE_TRY_ASSIGN(Model model, load_model(file_->gguf(), checked.context));
   model_ = std::make_unique<Model>(std::move(model));
   HEADRACE_TRY_ASSIGN(vocabulary_, Vocabulary::load(options.model_path));
   if (vocabulary_->size() != info_.vocabulary) {
@@ -45,6 +45,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   PageStoreOptions store;
   store.shape = {checked.kv.tokens_per_block, info_.kv_heads, info_.head_dim, checked.kv.type};
   store.layers = info_.layers;
+  store.windows = model_->shape.windows;
   store.step_rows = checked.chunk_tokens;
   store.context = checked.context;
   store.sequences = checked.sequences;

@@ -182,6 +182,41 @@ TEST_F(SmolLm2Logits, AreTheSameWhenDecodedAndWhenReadAsAPrompt) {
   ASSERT_TRUE(appended.ok()) << appended.error().message;
 }
 
+// The logits of the last rows stand for all: they depend on the keys and values of every row
+// before. (Those of all 4,000 rows would be 4 GB.)
+TEST(Gemma3Logits, AreTheSameWithAnEighthOfTheKvMemory) {
+  if (test_gemma_path().empty()) GTEST_SKIP() << "HEADRACE_TEST_GEMMA names no model";
+  constexpr std::size_t positions = 4000;
+  constexpr std::size_t traced = 40;
+  const TemporaryDirectory directory;
+  EngineOptions options = {.model_path = test_gemma_path(), .context = positions, .kv = {}};
+  options.kv.disk_directory = directory.path_of("kv");
+  LogitsTrace traces[2];
+  for (LogitsTrace& trace : traces) {
+    auto engine = Engine::open(options);
+    ASSERT_TRUE(engine.ok()) << engine.error().message;
+    const auto tokens = (*engine)->tokenize(text_of(TextKind::code, 6 * positions), {});
+    ASSERT_TRUE(tokens.ok()) << tokens.error().message;
+    ASSERT_GE(tokens->size(), positions);
+    const auto sequence = (*engine)->new_sequence();
+    ASSERT_TRUE(sequence.ok()) << sequence.error().message;
+    const auto read = std::span(*tokens).first(positions - traced);
+    const auto appended = (*sequence)->append(read, nullptr, nullptr);
+    ASSERT_TRUE(appended.ok()) << appended.error().message;
+    const auto row = [&](std::uint32_t, const float* logits) {
+      trace.push_back(hash_bytes(std::as_bytes(std::span(logits, (*engine)->model().vocabulary))));
+      return true;
+    };
+    const auto last =
+        (*sequence)->append(std::span(*tokens).subspan(read.size(), traced), nullptr, row);
+    ASSERT_TRUE(last.ok()) << last.error().message;
+    const auto needed = kv_bytes_needed(options);
+    ASSERT_TRUE(needed.ok()) << needed.error().message;
+    options.kv.memory_bytes = *needed / 8;
+  }
+  expect_same_trace(traces[0], traces[1]);
+}
+
 // ------------------------------------------------------------------------------- tiny models, all
 // positions
 
@@ -317,6 +352,43 @@ TEST(TwoSequencesInOnePool, GetTheSameLogitsAsAlone) {
   expect_same_trace(*first_expected, first_trace);
   expect_same_trace(*second_expected, second_trace);
 }
+
+class TinyArchitectureLogits : public testing::TestWithParam<std::string> {};
+
+TEST_P(TinyArchitectureLogits, GivesTheSameLogitsWithAnyChunkThreadsAndMemory) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path_of("tiny.gguf");
+  const std::vector<TokenId> tokens = random_tokens(200, 25);
+  for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_Q4_1}) {
+    SCOPED_TRACE(ggml_type_name(type));
+    const auto written = write_tiny_model(path, tiny_model_options(GetParam(), type));
+    ASSERT_TRUE(written.ok()) << written.error().message;
+    const EngineOptions base = {
+        .model_path = path,
+        .context = 200,
+        .threads = 1,
+        .kv = {.disk_directory = directory.path_of("kv"), .tokens_per_block = 16}};
+    const auto expected = trace_of(base, tokens);
+    ASSERT_TRUE(expected.ok()) << expected.error().message;
+    expect_trace("append() of 1", *expected, base, tokens, 1);
+    for (const std::uint32_t chunk : {1U, 7U, 64U}) {
+      for (const std::uint32_t threads : {1U, 2U, 3U}) {
+        SCOPED_TRACE("chunks of " + std::to_string(chunk) + ", threads " + std::to_string(threads));
+        EngineOptions options = base;
+        options.chunk_tokens = chunk;
+        options.threads = threads;
+        expect_trace("everything in memory", *expected, options, tokens);
+        options.kv.memory_bytes = smallest_kv_memory(options, 512);
+        expect_trace("the least KV memory", *expected, options, tokens);
+      }
+    }
+    EXPECT_EQ(list_names(base.kv.disk_directory), std::vector<std::string>{});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, TinyArchitectureLogits,
+                         testing::ValuesIn(tiny_model_architectures()),
+                         [](const auto& test) { return test.param; });
 
 class TinyModelWithWeights : public testing::TestWithParam<ggml_type> {};
 

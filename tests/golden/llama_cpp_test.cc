@@ -158,6 +158,81 @@ INSTANTIATE_TEST_SUITE_P(Texts, SmolLm2, testing::ValuesIn(text_kinds()), [](con
   return name;
 });
 
+/// Gemma 3 has windows of 512 tokens in 15 of its 18 layers, 262,144 tokens to choose from, and the
+/// weight types of Q4_K_M. The same two questions, at prompts that end before, at and after the
+/// edges of the window and of our blocks.
+TEST(Gemma3, IsTheSameFunctionAsLlamaCppAndAsNearToItsExactLogits) {
+  const std::string path = test_gemma_path();
+  if (path.empty()) GTEST_SKIP() << "HEADRACE_TEST_GEMMA names no model";
+  struct Stretch {
+    std::size_t begin;
+    std::size_t end;
+  };
+  // Positions whose logits are compared: 510 is the last of a prompt of 511 tokens.
+  constexpr Stretch stretches[] = {{0, 48}, {488, 536}, {1000, 1048}, {2024, 2072}, {3952, 4000}};
+  constexpr std::size_t positions = 4000;
+  const TemporaryDirectory directory;
+  const std::string twin_path = directory.path_of("f32.gguf");
+  const auto twin = write_f32_twin(path, twin_path);
+  ASSERT_TRUE(twin.ok()) << twin.error().message;
+
+  const LlamaReferenceOptions options = {.context = positions, .batch_tokens = turn_tokens};
+  LlamaReferenceOptions exact_options = options;
+  exact_options.kv_type = KvType::f32;
+  const auto exact = LlamaReference::open(twin_path, exact_options);
+  ASSERT_TRUE(exact.ok()) << exact.error().message;
+  const auto llama = LlamaReference::open(path, options);
+  ASSERT_TRUE(llama.ok()) << llama.error().message;
+  auto engine = Engine::open({.model_path = path, .context = positions, .kv = {}});
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  const auto sequence = (*engine)->new_sequence();
+  ASSERT_TRUE(sequence.ok()) << sequence.error().message;
+  auto twin_engine = Engine::open({.model_path = twin_path, .context = positions, .kv = {}});
+  ASSERT_TRUE(twin_engine.ok()) << twin_engine.error().message;
+  const auto twin_sequence = (*twin_engine)->new_sequence();
+  ASSERT_TRUE(twin_sequence.ok()) << twin_sequence.error().message;
+
+  const auto tokens = (*engine)->tokenize(text_of(TextKind::licence, 6 * positions), {});
+  ASSERT_TRUE(tokens.ok()) << tokens.error().message;
+  ASSERT_GE(tokens->size(), positions);
+  LogitComparison twin_to_exact;
+  LogitComparison llama_to_exact;
+  LogitComparison ours_to_exact;
+  LogitComparison ours_to_llama;
+  const std::size_t vocabulary = (*exact)->vocabulary();
+  std::size_t read = 0;
+  for (const Stretch& stretch : stretches) {
+    const auto before = std::span(*tokens).subspan(read, stretch.begin - read);
+    if (!before.empty()) {
+      ASSERT_TRUE((*exact)->append(before, {}).ok() && (*llama)->append(before, {}).ok());
+      ASSERT_TRUE((*sequence)->append(before, nullptr, nullptr).ok());
+      ASSERT_TRUE((*twin_sequence)->append(before, nullptr, nullptr).ok());
+    }
+    const auto turn = std::span(*tokens).subspan(stretch.begin, stretch.end - stretch.begin);
+    const auto exact_rows = next_rows(**exact, turn);
+    const auto llama_rows = next_rows(**llama, turn);
+    const auto our_rows = next_rows(**engine, **sequence, turn);
+    const auto twin_rows = next_rows(**twin_engine, **twin_sequence, turn);
+    ASSERT_TRUE(exact_rows.ok() && llama_rows.ok() && our_rows.ok() && twin_rows.ok());
+    add_rows(twin_to_exact, *exact_rows, *twin_rows, vocabulary);
+    add_rows(llama_to_exact, *exact_rows, *llama_rows, vocabulary);
+    add_rows(ours_to_exact, *exact_rows, *our_rows, vocabulary);
+    add_rows(ours_to_llama, *llama_rows, *our_rows, vocabulary);
+    read = stretch.end;
+    std::cout << "to position " << read
+              << "\n  ours, f32 weights, to exact: " << twin_to_exact.summary()
+              << "\n  llama.cpp to exact:          " << llama_to_exact.summary()
+              << "\n  ours to exact:               " << ours_to_exact.summary()
+              << "\n  ours to llama.cpp:           " << ours_to_llama.summary() << "\n";
+  }
+  EXPECT_TRUE(twin_to_exact.all_finite() && ours_to_exact.all_finite());
+  EXPECT_LE(twin_to_exact.mean_kl(), 1e-4);
+  EXPECT_GE(twin_to_exact.same_top1(), 0.99);
+  EXPECT_LE(ours_to_exact.mean_kl(), 1.25 * llama_to_exact.mean_kl());
+  EXPECT_GE(ours_to_exact.same_top1(), llama_to_exact.same_top1() - 0.01);
+  EXPECT_LE(ours_to_llama.mean_kl(), 2.2 * llama_to_exact.mean_kl());
+}
+
 /// How near a tiny model's logits must be to llama.cpp's.
 struct Bounds {
   double mean_kl = 1e-3;
@@ -334,6 +409,64 @@ TEST_F(TinyModel, AndItsMhaTwinGiveTheSameAnswers) {
   ASSERT_TRUE(compared.ok()) << compared.error().message;
   EXPECT_LE(compared->mean_kl(), rounded_activations.mean_kl) << compared->summary();
 }
+
+// Phi 3 has factors for contexts up to the original one and others beyond.
+TEST_F(TinyModel, WithFactorsForLongAndShortContextsAgreesWithLlamaCpp) {
+  for (const std::uint32_t original_context : {128U, 1024U}) {
+    SCOPED_TRACE("original context " + std::to_string(original_context));
+    TinyModelOptions model = tiny_model_options("phi3", GGML_TYPE_F32);
+    model.rope_original_context = original_context;
+    expect_agreement(model);
+  }
+}
+
+TEST_F(TinyModel, ThatTurnsAPartOfItsHeadsAgreesWithLlamaCpp) {
+  for (const char* architecture : {"phi3", "gemma3"}) {
+    SCOPED_TRACE(architecture);
+    TinyModelOptions model = tiny_model_options(architecture, GGML_TYPE_F32);
+    model.embedding = 128;
+    model.head_dim = 32;
+    model.rotated_dims = 24;
+    expect_agreement(model);
+  }
+}
+
+TEST_F(TinyModel, WithAnyWindowAgreesWithLlamaCpp) {
+  for (const std::uint32_t window : {0U, 1U, 8U, 63U, 64U, 65U, 300U}) {
+    SCOPED_TRACE("window " + std::to_string(window));
+    TinyModelOptions model = tiny_model_options("gemma3", GGML_TYPE_F32);
+    model.window = window;
+    if (window == 8) model.window_step = 0;
+    expect_agreement(model);
+  }
+}
+
+TEST_F(TinyModel, WithLinearScalingOfLayersWithoutAWindowAgreesWithLlamaCpp) {
+  TinyModelOptions model = tiny_model_options("gemma3", GGML_TYPE_F32);
+  model.rope_base = 1000.0F;
+  model.rope = RopeVariant::linear;
+  model.rope_factor = 8.0F;
+  expect_agreement(model);
+}
+
+TEST_F(TinyModel, WithCappedLogitsAgreesWithLlamaCpp) {
+  TinyModelOptions model = tiny_model_options("gemma3", GGML_TYPE_F32);
+  model.logit_cap = 1.5F;
+  expect_agreement(model);
+}
+
+class TinyArchitecture : public TinyModel, public testing::WithParamInterface<std::string> {};
+
+TEST_P(TinyArchitecture, AgreesWithLlamaCppWithEveryKindOfWeights) {
+  for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_Q4_1, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K}) {
+    SCOPED_TRACE(ggml_type_name(type));
+    expect_agreement(tiny_model_options(GetParam(), type));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, TinyArchitecture,
+                         testing::ValuesIn(tiny_model_architectures()),
+                         [](const auto& test) { return test.param; });
 
 class TinyModelOfWeightType : public TinyModel, public testing::WithParamInterface<ggml_type> {};
 

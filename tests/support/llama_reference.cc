@@ -77,11 +77,16 @@ Result<void> LlamaReference::append(std::span<const TokenId> tokens,
       batch.pos[row] = static_cast<llama_pos>(state_->position + row);
       batch.n_seq_id[row] = 1;
       batch.seq_id[row][0] = 0;
-      batch.logits[row] = 1;
+      batch.logits[row] = on_logits ? 1 : 0;
     }
     if (llama_decode(state_->context.get(), batch) != 0) {
       return Error{ErrorCode::internal,
                    "llama.cpp fails at position " + std::to_string(state_->position)};
+    }
+    tokens = tokens.subspan(rows);
+    if (!on_logits) {
+      state_->position += static_cast<std::uint32_t>(rows);
+      continue;
     }
     for (std::size_t row = 0; row < rows; ++row) {
       const float* logits =
@@ -90,7 +95,6 @@ Result<void> LlamaReference::append(std::span<const TokenId> tokens,
         return Error{ErrorCode::internal, "llama.cpp gives no logits for a row"};
       on_logits(state_->position++, logits);
     }
-    tokens = tokens.subspan(rows);
   }
   return {};
 }

@@ -34,7 +34,7 @@ class LlamaReference {
 
   std::uint32_t vocabulary() const;
 
-  /// Reads `tokens` after those read before.
+  /// Reads `tokens` after those read before; without logits if `on_logits` is empty.
   Result<void> append(std::span<const TokenId> tokens, const ReferenceLogitsCallback& on_logits);
 
  private:

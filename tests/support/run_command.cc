@@ -138,5 +138,6 @@ CommandResult run_command(const std::vector<std::string>& arguments,
 
 std::string command_path() { return path_in_environment("HEADRACE_BINARY"); }
 std::string test_model_path() { return path_in_environment("HEADRACE_TEST_MODEL"); }
+std::string test_gemma_path() { return path_in_environment("HEADRACE_TEST_GEMMA"); }
 
 }  // namespace headrace::test

@@ -29,9 +29,10 @@ struct CommandResult {
 CommandResult run_command(const std::vector<std::string>& arguments,
                           const CommandOptions& options = {});
 
-/// What HEADRACE_BINARY and HEADRACE_TEST_MODEL name; empty if unset or missing, then the test is
-/// skipped.
+/// What HEADRACE_BINARY, HEADRACE_TEST_MODEL and HEADRACE_TEST_GEMMA name; empty if unset or
+/// missing, then the test is skipped.
 std::string command_path();
 std::string test_model_path();
+std::string test_gemma_path();
 
 }  // namespace headrace::test

@@ -23,6 +23,9 @@ constexpr const char* chat_template_text =
 /// positions.
 constexpr double row_spread = 0.5;
 
+constexpr float granite_embedding_scale = 3.0F;
+constexpr float granite_residual_scale = 0.5F;
+
 constexpr std::int32_t normal_token_type = 1;
 constexpr std::int32_t control_token_type = 3;
 
@@ -82,7 +85,7 @@ class TinyModelWriter {
   explicit TinyModelWriter(const TinyModelOptions& options)
       : options_(options),
         gguf_(gguf_init_empty()),
-        ggml_(new_tensor_headers(8 + std::size_t{16} * options.layers)),
+        ggml_(new_tensor_headers(8 + std::size_t{20} * options.layers)),
         random_(options.seed) {}
 
   Result<void> write(const std::string& path) {
@@ -99,6 +102,10 @@ class TinyModelWriter {
  private:
   std::uint32_t query_width() const { return options_.query_heads * options_.head_dim; }
   std::uint32_t kv_width() const { return options_.kv_heads * options_.head_dim; }
+  std::uint32_t rotated_dims() const {
+    return options_.rotated_dims == 0 ? options_.head_dim : options_.rotated_dims;
+  }
+  bool is(std::string_view architecture) const { return options_.architecture == architecture; }
 
   Result<void> check_options() const {
     const std::int64_t block = ggml_blck_size(options_.weight_type);
@@ -117,31 +124,54 @@ class TinyModelWriter {
   }
 
   void set_metadata() {
-    gguf_context* gguf = gguf_.get();
-    gguf_set_val_str(gguf, "general.architecture", "llama");
-    gguf_set_val_str(gguf, "general.name", "Tiny random model");
-    gguf_set_val_u32(gguf, "llama.block_count", options_.layers);
-    gguf_set_val_u32(gguf, "llama.context_length", options_.trained_context);
-    gguf_set_val_u32(gguf, "llama.embedding_length", options_.embedding);
-    gguf_set_val_u32(gguf, "llama.feed_forward_length", options_.feed_forward);
-    gguf_set_val_u32(gguf, "llama.attention.head_count", options_.query_heads);
-    gguf_set_val_u32(gguf, "llama.attention.head_count_kv", options_.kv_heads);
-    gguf_set_val_u32(gguf, "llama.attention.key_length", options_.head_dim);
-    gguf_set_val_u32(gguf, "llama.attention.value_length", options_.head_dim);
-    gguf_set_val_f32(gguf, "llama.attention.layer_norm_rms_epsilon", 1e-5F);
-    gguf_set_val_u32(gguf, "llama.rope.dimension_count", options_.head_dim);
-    gguf_set_val_f32(gguf, "llama.rope.freq_base", options_.rope_base);
-    gguf_set_val_u32(gguf, "llama.vocab_size", options_.vocabulary);
-    if (options_.rope == RopeVariant::linear) {
-      gguf_set_val_str(gguf, "llama.rope.scaling.type", "linear");
-      gguf_set_val_f32(gguf, "llama.rope.scaling.factor", options_.rope_factor);
-    } else if (options_.rope == RopeVariant::yarn) {
-      gguf_set_val_str(gguf, "llama.rope.scaling.type", "yarn");
-      gguf_set_val_f32(gguf, "llama.rope.scaling.factor", options_.rope_factor);
-      gguf_set_val_u32(gguf, "llama.rope.scaling.original_context_length",
-                       options_.rope_original_context);
-      gguf_set_val_f32(gguf, "llama.rope.scaling.attn_factor", options_.rope_attention_factor);
+    gguf_set_val_str(gguf_.get(), "general.architecture", options_.architecture.c_str());
+    gguf_set_val_str(gguf_.get(), "general.name", "Tiny random model");
+    set_number("block_count", options_.layers);
+    set_number("context_length", options_.trained_context);
+    set_number("embedding_length", options_.embedding);
+    set_number("feed_forward_length", options_.feed_forward);
+    set_number("attention.head_count", options_.query_heads);
+    set_number("attention.head_count_kv", options_.kv_heads);
+    set_number("attention.key_length", options_.head_dim);
+    set_number("attention.value_length", options_.head_dim);
+    set_float("attention.layer_norm_rms_epsilon", 1e-5F);
+    set_number("rope.dimension_count", rotated_dims());
+    set_float("rope.freq_base", options_.rope_base);
+    set_number("vocab_size", options_.vocabulary);
+    set_rope_scaling();
+    if (is("gemma3")) {
+      if (options_.window != 0) set_number("attention.sliding_window", options_.window);
+      if (options_.window_step != 0)
+        set_number("attention.sliding_window_pattern", options_.window_step);
+      if (options_.logit_cap != 0.0F) set_float("final_logit_softcapping", options_.logit_cap);
     }
+    if (is("granite")) {
+      set_float("embedding_scale", granite_embedding_scale);
+      set_float("residual_scale", granite_residual_scale);
+      set_float("attention.scale", 1.5F / std::sqrt(static_cast<float>(options_.head_dim)));
+      set_float("logit_scale", 0.8F);
+    }
+  }
+
+  void set_rope_scaling() {
+    const std::string prefix = options_.architecture + ".rope.scaling.";
+    if (options_.rope == RopeVariant::linear || options_.rope == RopeVariant::yarn) {
+      const char* type = options_.rope == RopeVariant::linear ? "linear" : "yarn";
+      gguf_set_val_str(gguf_.get(), (prefix + "type").c_str(), type);
+      set_float("rope.scaling.factor", options_.rope_factor);
+    }
+    if (options_.rope == RopeVariant::yarn ||
+        options_.rope == RopeVariant::long_and_short_factors) {
+      set_number("rope.scaling.original_context_length", options_.rope_original_context);
+      set_float("rope.scaling.attn_factor", options_.rope_attention_factor);
+    }
+  }
+
+  void set_number(const char* key, std::uint32_t value) {
+    gguf_set_val_u32(gguf_.get(), (options_.architecture + "." + key).c_str(), value);
+  }
+  void set_float(const char* key, float value) {
+    gguf_set_val_f32(gguf_.get(), (options_.architecture + "." + key).c_str(), value);
   }
 
   void set_vocabulary() {
@@ -170,7 +200,11 @@ class TinyModelWriter {
                  row_spread);
     }
     add_output_norm();
-    if (options_.rope == RopeVariant::factors) add_rope_factors();
+    if (options_.rope == RopeVariant::factors) add_rope_factors("rope_freqs.weight", 0.5F);
+    if (options_.rope == RopeVariant::long_and_short_factors) {
+      add_rope_factors("rope_factors_short.weight", 0.1F);
+      add_rope_factors("rope_factors_long.weight", 0.6F);
+    }
     for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
       add_layer("blk." + std::to_string(layer) + ".");
     }
@@ -194,38 +228,56 @@ class TinyModelWriter {
   /// rotation or page still changes the logits.
   void add_layer(const std::string& prefix) {
     const auto fan_in = [](double gain, std::uint32_t inputs) { return gain / std::sqrt(inputs); };
-    const double residual_gain = 0.25 * embedding_deviation();
+    const double residual_gain =
+        0.25 * embedding_deviation() *
+        (is("granite") ? granite_embedding_scale / granite_residual_scale : 1.0F);
     const std::uint32_t embedding = options_.embedding;
+    const double input_gain = fan_in(1.0, embedding);
     add_vector(prefix + "attn_norm.weight", embedding, 1.0, 0.2);
-    add_matrix(prefix + "attn_q.weight", embedding, query_width(), fan_in(1.0, embedding), 0);
-    add_matrix(prefix + "attn_k.weight", embedding, kv_width(), fan_in(1.0, embedding), 0);
-    add_matrix(prefix + "attn_v.weight", embedding, kv_width(), fan_in(1.0, embedding), 0);
+    if (is("phi3")) {
+      add_matrix(prefix + "attn_qkv.weight", embedding, query_width() + 2 * kv_width(), input_gain,
+                 0);
+    } else {
+      add_matrix(prefix + "attn_q.weight", embedding, query_width(), input_gain, 0);
+      add_matrix(prefix + "attn_k.weight", embedding, kv_width(), input_gain, 0);
+      add_matrix(prefix + "attn_v.weight", embedding, kv_width(), input_gain, 0);
+    }
     add_matrix(prefix + "attn_output.weight", query_width(), embedding,
                fan_in(3.0 * residual_gain, query_width()), 0);
-    if (options_.biases) {
+    if (options_.biases || is("qwen2")) {
       add_vector(prefix + "attn_q.bias", query_width(), 0, 0.3);
       add_vector(prefix + "attn_k.bias", kv_width(), 0, 0.3);
       add_vector(prefix + "attn_v.bias", kv_width(), 0, 0.3);
-      add_vector(prefix + "attn_output.bias", embedding, 0, 0.3 * residual_gain);
+    }
+    if (options_.biases) add_vector(prefix + "attn_output.bias", embedding, 0, 0.3 * residual_gain);
+    if (is("qwen3") || is("gemma3")) {
+      add_vector(prefix + "attn_q_norm.weight", options_.head_dim, 1.0, 0.3);
+      add_vector(prefix + "attn_k_norm.weight", options_.head_dim, 1.0, 0.3);
     }
     add_vector(prefix + "ffn_norm.weight", embedding, 1.0, 0.2);
-    add_matrix(prefix + "ffn_gate.weight", embedding, options_.feed_forward, fan_in(1.0, embedding),
-               0);
-    add_matrix(prefix + "ffn_up.weight", embedding, options_.feed_forward, fan_in(1.0, embedding),
-               0);
+    if (is("phi3")) {
+      add_matrix(prefix + "ffn_up.weight", embedding, 2 * options_.feed_forward, input_gain, 0);
+    } else {
+      add_matrix(prefix + "ffn_gate.weight", embedding, options_.feed_forward, input_gain, 0);
+      add_matrix(prefix + "ffn_up.weight", embedding, options_.feed_forward, input_gain, 0);
+    }
     add_matrix(prefix + "ffn_down.weight", options_.feed_forward, embedding,
                fan_in(2.0 * residual_gain, options_.feed_forward), 0);
+    if (is("gemma3")) {  // the embedding is near 1 there
+      add_vector(prefix + "post_attention_norm.weight", embedding, 0.4, 0.1);
+      add_vector(prefix + "post_ffw_norm.weight", embedding, 0.3, 0.1);
+    }
   }
 
   /// Low frequencies are slowed down, as in Llama 3.1.
-  void add_rope_factors() {
-    const std::uint32_t pairs = options_.head_dim / 2;
+  void add_rope_factors(const std::string& name, float step) {
+    const std::uint32_t pairs = rotated_dims() / 2;
     std::vector<float> factors(pairs);
     for (std::uint32_t pair = 0; pair < pairs; ++pair) {
       factors[pair] =
-          pair < pairs / 2 ? 1.0F : 1.0F + 0.5F * static_cast<float>(pair - pairs / 2 + 1);
+          pair < pairs / 2 ? 1.0F : 1.0F + step * static_cast<float>(pair - pairs / 2 + 1);
     }
-    add_tensor("rope_freqs.weight", GGML_TYPE_F32, {pairs, 1}, std::as_bytes(std::span(factors)));
+    add_tensor(name, GGML_TYPE_F32, {pairs, 1}, std::as_bytes(std::span(factors)));
   }
 
   void add_vector(const std::string& name, std::uint32_t size, double mean, double deviation) {
@@ -284,6 +336,29 @@ TinyModelOptions tiny_model_options(ggml_type type) {
     options.kv_heads = 2;
     options.head_dim = 32;
     options.feed_forward = 512;
+  }
+  return options;
+}
+
+std::vector<std::string> tiny_model_architectures() {
+  return {"llama", "qwen2", "qwen3", "gemma3", "phi3", "granite", "smollm3"};
+}
+
+TinyModelOptions tiny_model_options(const std::string& architecture, ggml_type type) {
+  TinyModelOptions options = tiny_model_options(type);
+  options.architecture = architecture;
+  options.layers = 3;
+  if (architecture == "smollm3") options.layers = 4;  // the last one without rope
+  if (architecture == "gemma3") {
+    options.layers = 6;  // windows in four of them
+    options.window = 24;
+    options.window_step = 3;
+    options.kv_heads = 1;
+    options.rope_base = 1e6F;
+  }
+  if (architecture == "phi3") {
+    options.rope = RopeVariant::long_and_short_factors;
+    options.rope_attention_factor = 1.2F;
   }
   return options;
 }
