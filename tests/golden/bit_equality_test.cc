@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "headrace/engine.h"
-#include "page/shape.h"
+#include "page/pool.h"
 #include "tests/support/engine_run.h"
 #include "tests/support/run_command.h"
 #include "tests/support/temporary_directory.h"
@@ -190,6 +190,7 @@ TEST(Gemma3Logits, AreTheSameWithAnEighthOfTheKvMemory) {
   constexpr std::size_t traced = 40;
   const TemporaryDirectory directory;
   EngineOptions options = {.model_path = test_gemma_path(), .context = positions, .kv = {}};
+  options.kv.tokens_per_block = 64;  // an eighth is less than two open blocks of 256 tokens
   options.kv.disk_directory = directory.path_of("kv");
   LogitsTrace traces[2];
   for (LogitsTrace& trace : traces) {
@@ -333,7 +334,7 @@ TEST(TwoSequencesInOnePool, GetTheSameLogitsAsAlone) {
 
   // Room for the open pages of both, not for what both hold.
   const PageShape page = {.tokens = 16, .kv_heads = 2, .head_dim = 32, .type = options.kv.type};
-  options.kv.memory_bytes = smallest_kv_memory(options, 512) + 4 * page.bytes();
+  options.kv.memory_bytes = smallest_kv_memory(options, 512) + 4 * PagePool::slot_bytes(page);
   auto engine = Engine::open(options);
   ASSERT_TRUE(engine.ok()) << engine.error().message;
   const auto first = (*engine)->new_sequence();
