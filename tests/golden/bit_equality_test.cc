@@ -192,6 +192,7 @@ TEST(Gemma3Logits, AreTheSameWithAnEighthOfTheKvMemory) {
   EngineOptions options = {.model_path = test_gemma_path(), .context = positions, .kv = {}};
   options.kv.tokens_per_block = 64;  // an eighth is less than two open blocks of 256 tokens
   options.kv.disk_directory = directory.path_of("kv");
+  options.kv.tokens_per_block = 64;  // an eighth is less than two blocks of 256 in each layer
   LogitsTrace traces[2];
   for (LogitsTrace& trace : traces) {
     auto engine = Engine::open(options);
