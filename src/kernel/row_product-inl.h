@@ -7,6 +7,7 @@ namespace headrace::kernel::HEADRACE_ISA {
 
 #if defined(HEADRACE_ISA_AVX512)
 #include "kernel/row_product_avx512-inl.h"
+#include "kernel/row_product_k_avx512-inl.h"
 #elif defined(HEADRACE_ISA_AVX2)
 #include "kernel/row_product_avx2-inl.h"
 #endif
@@ -15,15 +16,16 @@ namespace headrace::kernel::HEADRACE_ISA {
 #define HEADRACE_DIRECT_PRODUCTS
 
 /// Rows that share the loads of a block: their words, sums and the block fit 32 registers.
-inline constexpr std::uint32_t direct_rows = 4;
+template <WeightFormat Format>
+inline constexpr std::uint32_t direct_rows = BlockTraits<Format>::blocks > 1 ? 2 : 4;
 
 template <WeightFormat Format>
 static void few_rows_product_direct(const WeightRows& weights, std::uint32_t first,
                                     std::uint32_t columns, const QuantizedRows& rows,
                                     std::uint32_t row_count, OutputRows out) {
-  for (std::uint32_t row = 0; row < row_count; row += direct_rows) {
+  for (std::uint32_t row = 0; row < row_count; row += direct_rows<Format>) {
     const OutputRows to = from_row(out, row);
-    with_rows<direct_rows>(row_count - row, [&]<int Rows>() {
+    with_rows<direct_rows<Format>>(row_count - row, [&]<int Rows>() {
       for (std::uint32_t c = 0; c < columns; c += lanes) {
         F sums[Rows];
         rows_product_16<Format, Rows>(weights.data + (first + c) * weights.row_bytes,

@@ -41,8 +41,7 @@ HEADRACE_INLINE F high_halves(__m512i words) { return low_halves(_mm512_srli_epi
 
 /// Bits [shift, shift + count) of each word.
 HEADRACE_INLINE __m512i bits_of(__m512i words, std::uint32_t shift, std::uint32_t count) {
-  const __m512i moved = _mm512_srl_epi32(words, _mm_cvtsi32_si128(static_cast<int>(shift)));
-  return _mm512_and_si512(moved, _mm512_set1_epi32((1 << count) - 1));
+  return _mm512_and_si512(_mm512_srli_epi32(words, shift), _mm512_set1_epi32((1 << count) - 1));
 }
 
 /// Words 0..3 of the 16 bytes at `p` in each of 16 columns.
@@ -55,32 +54,44 @@ HEADRACE_INLINE void load_words(const std::byte* p, std::size_t stride, __m512i 
   transpose_words(columns, words);
 }
 
-/// Scales and minimum of block `b` of 16 columns, in column order.
+/// The words of 16 columns that hold the scales of a stored unit.
 template <WeightFormat Format>
-HEADRACE_INLINE void load_scales(const std::byte* row, std::size_t stride, std::uint32_t b,
-                                 F (&scales)[BlockTraits<Format>::scales], F& minimum) {
-  using Traits = BlockTraits<Format>;
-  const std::byte* unit = block_unit<Format>(row, b);
-  const std::uint32_t j = b % Traits::blocks;
+struct ScaleWords {
   __m512i words[4];
+  F scale;    ///< of the unit
+  F minimum;  ///< of the unit, where the format has one
+};
+
+template <WeightFormat Format>
+HEADRACE_INLINE ScaleWords<Format> load_scale_words(const std::byte* unit, std::size_t stride) {
+  ScaleWords<Format> result;
   if constexpr (Format == WeightFormat::q6_k) {
-    load_words(unit + 194, stride, words);  // the last 16 bytes: scales 2..15, then the f16 scale
-    const F scale = high_halves(words[3]);
-    __m512i first;
-    if (j == 0) {
-      __m512i start[4];
-      load_words(unit + 192, stride, start);
-      first = start[0];
-    } else {
-      first = _mm512_srl_epi32(words[(j - 1) / 2], _mm_cvtsi32_si128((j - 1) % 2 == 0 ? 0 : 16));
-    }
-    const __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(first, 24), 24);
-    const __m512i high = _mm512_srai_epi32(_mm512_slli_epi32(first, 16), 24);
-    scales[0] = mul(scale, to_float(I{low}));
-    scales[1] = mul(scale, to_float(I{high}));
+    load_words(unit + 192, stride, result.words);  // scales 0..15
+    __m512i last[4];
+    load_words(unit + 194, stride, last);  // the last 16 bytes: they end with the f16 scale
+    result.scale = high_halves(last[3]);
+    result.minimum = zero();
+  } else {
+    load_words(unit, stride, result.words);
+    result.scale = low_halves(result.words[0]);
+    result.minimum = BlockTraits<Format>::has_minimum ? high_halves(result.words[0]) : zero();
+  }
+  return result;
+}
+
+/// Scales and minimum of block `j` of a unit of 16 columns, in column order.
+template <WeightFormat Format>
+HEADRACE_INLINE void scales_of_block(const ScaleWords<Format>& unit, std::uint32_t j,
+                                     F (&scales)[BlockTraits<Format>::scales], F& minimum) {
+  if constexpr (Format == WeightFormat::q6_k) {
+    const __m512i both = _mm512_srli_epi32(unit.words[j / 2], j % 2 * 16);
+    const __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(both, 24), 24);
+    const __m512i high = _mm512_srai_epi32(_mm512_slli_epi32(both, 16), 24);
+    scales[0] = mul(unit.scale, to_float(I{low}));
+    scales[1] = mul(unit.scale, to_float(I{high}));
     minimum = zero();
-  } else if constexpr (Traits::blocks > 1) {
-    load_words(unit, stride, words);
+  } else if constexpr (BlockTraits<Format>::blocks > 1) {
+    const __m512i(&words)[4] = unit.words;
     __m512i scale;
     __m512i bottom;
     if (j < 4) {
@@ -93,13 +104,20 @@ HEADRACE_INLINE void load_scales(const std::byte* row, std::size_t stride, std::
       bottom = _mm512_or_si512(bits_of(words[3], at + 4, 4),
                                _mm512_slli_epi32(bits_of(words[2], at + 6, 2), 4));
     }
-    scales[0] = mul(low_halves(words[0]), to_float(I{scale}));
-    minimum = sub(zero(), mul(high_halves(words[0]), to_float(I{bottom})));
+    scales[0] = mul(unit.scale, to_float(I{scale}));
+    minimum = sub(zero(), mul(unit.minimum, to_float(I{bottom})));
   } else {
-    load_words(unit, stride, words);
-    scales[0] = low_halves(words[0]);
-    minimum = Traits::has_minimum ? high_halves(words[0]) : zero();
+    scales[0] = unit.scale;
+    minimum = unit.minimum;
   }
+}
+
+/// Scales and minimum of block `b` of 16 columns, in column order.
+template <WeightFormat Format>
+HEADRACE_INLINE void load_scales(const std::byte* row, std::size_t stride, std::uint32_t b,
+                                 F (&scales)[BlockTraits<Format>::scales], F& minimum) {
+  const auto unit = load_scale_words<Format>(block_unit<Format>(row, b), stride);
+  scales_of_block<Format>(unit, b % BlockTraits<Format>::blocks, scales, minimum);
 }
 
 /// Bytes 0..15 and 16..31 of the weights of block `b` of columns 0, 4, 8, 12 from `row` on.
@@ -188,40 +206,6 @@ HEADRACE_INLINE void block_dots(const __m512i (&low)[4], const __m512i (&high)[4
   for (std::size_t i = 0; i <= last; ++i) {
     dots[i].v =
         _mm512_add_epi32(add_words(words[i]), _mm512_set1_epi32(offset_dot<Format>(row, b, i)));
-  }
-}
-
-/// `Rows` rows times 16 columns: each block of weights is loaded once for all of them.
-template <WeightFormat Format, int Rows>
-HEADRACE_INLINE void rows_product_16(const std::byte* first_row, std::size_t stride,
-                                     const QuantizedRows& rows, F (&sums)[Rows]) {
-  using Traits = BlockTraits<Format>;
-  const std::uint32_t blocks = rows.width / quant_block;
-  const std::size_t prefetch_bytes = 16 * Traits::bytes / Traits::blocks;
-  for (int i = 0; i < Rows; ++i) sums[i] = zero();
-  for (std::uint32_t b = 0; b < blocks; ++b) {
-    const std::byte* ahead = first_row + 16 * stride + b * prefetch_bytes;
-    for (std::size_t line = 0; line < prefetch_bytes; line += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(ahead + line), _MM_HINT_T0);
-    }
-    __m512i low[4];
-    __m512i high[4];
-#pragma GCC unroll 4
-    for (int g = 0; g < 4; ++g) {
-      load_quants<Format>(first_row + static_cast<std::size_t>(g) * stride, stride, b, low[g],
-                          high[g]);
-    }
-    F scales[Traits::scales];
-    F minimum;
-    load_scales<Format>(first_row, stride, b, scales, minimum);
-#pragma GCC unroll 4
-    for (int i = 0; i < Rows; ++i) {
-      const QuantizedRows row = rows.from_row(static_cast<std::size_t>(i));
-      I dots[Traits::scales];
-      block_dots<Format>(low, high, row, b, dots);
-      sums[i] =
-          add_block<Format>(sums[i], dots, scales, minimum, row.scales[b], row.scaled_sums[b]);
-    }
   }
 }
 

@@ -12,6 +12,8 @@ namespace {
 
 /// Pages whose partials are kept at once when a single row is folded.
 constexpr std::size_t pages_per_pass = 64;
+/// Tasks of a single row's fold for each worker: two, so that they end together.
+constexpr std::size_t tasks_per_worker = 2;
 /// Vectors of a many-row task: the task's pages of a batch are read once per this many.
 constexpr std::uint32_t task_vectors = 4 * kernel::fold_vectors_max;
 
@@ -166,15 +168,21 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
   };
   for (; !batch.empty(); batch = batch.subspan(std::min(batch.size(), pages_per_pass))) {
     const std::size_t pages = std::min(batch.size(), pages_per_pass);
-    parallel_->run(pages * kv_heads_, [&](std::size_t task, std::size_t worker) {
-      const auto kv_head = static_cast<std::uint32_t>(task % kv_heads_);
+    // Heads lie one after the other in a page, and reading ahead begins anew with every task: so a
+    // task is a run of heads of pages, and there are few.
+    const std::size_t heads = pages * kv_heads_;
+    const std::size_t tasks = std::min(heads, tasks_per_worker * parallel_->workers());
+    parallel_->run(tasks, [&](std::size_t task, std::size_t worker) {
       float* scores = reinterpret_cast<float*>(scratch_.data()) + worker * scratch_floats_;
       Gathered gathered;
-      for (std::uint32_t first = 0; first < group_; first += kernel::fold_vectors_max) {
-        gather(gathered, rows, page, batch[task / kv_heads_], kv_head, first,
-               std::min(group_, first + kernel::fold_vectors_max));
-        kernel::kernels().fold_page(gathered.in, scores,
-                                    partial(task / kv_heads_, kv_head) + first * state_floats_);
+      for (std::size_t i = task * heads / tasks; i < (task + 1) * heads / tasks; ++i) {
+        const auto kv_head = static_cast<std::uint32_t>(i % kv_heads_);
+        for (std::uint32_t first = 0; first < group_; first += kernel::fold_vectors_max) {
+          gather(gathered, rows, page, batch[i / kv_heads_], kv_head, first,
+                 std::min(group_, first + kernel::fold_vectors_max));
+          kernel::kernels().fold_page(gathered.in, scores,
+                                      partial(i / kv_heads_, kv_head) + first * state_floats_);
+        }
       }
     });
     for (std::size_t view = 0; view < pages; ++view) {
