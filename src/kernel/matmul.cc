@@ -8,14 +8,16 @@
 namespace headrace::kernel {
 namespace {
 
-/// Columns of one task when few rows go through: reading ahead begins anew with every task, so each
-/// worker gets one of every matrix.
-std::uint32_t row_task_columns(std::uint32_t outputs, std::size_t workers) {
-  const auto share = static_cast<std::uint32_t>((outputs + workers - 1) / workers);
-  return std::clamp((share + 15) / 16 * 16, 48U, 4096U);
-}
 /// Up to so many rows read weights in the file's layout; more are worth unpacking a panel for.
 constexpr std::uint32_t few_rows = 8;
+
+/// Columns of one task. Few rows are bound by memory, and reading ahead begins anew with every
+/// task: each worker gets one run of every matrix. For many, a panel a task balances better.
+std::uint32_t task_columns_for(std::uint32_t outputs, std::uint32_t rows, std::size_t workers) {
+  if (rows > few_rows) return panel_columns;
+  const std::uint64_t share = round_up((outputs + workers - 1) / workers, lanes);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(share, panel_columns, 4096));
+}
 
 /// A float panel is the larger of the two kinds: 4 bytes a weight, and 16 columns that ggml decodes
 /// into.
@@ -101,9 +103,7 @@ void MatrixMultiplier::run(std::span<const Product> products, const InputRows& i
   for (std::size_t i = 0; i < products.size(); ++i) {
     const WeightMatrix& matrix = *products[i].matrix;
     HEADRACE_CHECK(matrix.rows.width <= width_max_, "a matrix wider than the panels");
-    task_columns[i] = input.count <= few_rows
-                          ? row_task_columns(matrix.outputs, parallel_->workers())
-                          : panel_columns;
+    task_columns[i] = task_columns_for(matrix.outputs, input.count, parallel_->workers());
     first_task[i + 1] = first_task[i] + (matrix.outputs + task_columns[i] - 1) / task_columns[i];
   }
   parallel_->run(first_task[products.size()], [&](std::size_t task, std::size_t worker) {

@@ -23,19 +23,20 @@ template <WeightFormat Format>
 static void few_rows_product_direct(const WeightRows& weights, std::uint32_t first,
                                     std::uint32_t columns, const QuantizedRows& rows,
                                     std::uint32_t row_count, OutputRows out) {
-  for (std::uint32_t row = 0; row < row_count; row += direct_rows<Format>) {
-    const OutputRows to = from_row(out, row);
-    with_rows<direct_rows<Format>>(row_count - row, [&]<int Rows>() {
-      for (std::uint32_t c = 0; c < columns; c += lanes) {
+  // Rows inside: those after the first few find the columns in the nearest cache.
+  for (std::uint32_t c = 0; c < columns; c += lanes) {
+    const std::byte* column = weights.data + (first + c) * weights.row_bytes;
+    for (std::uint32_t row = 0; row < row_count; row += direct_rows<Format>) {
+      const OutputRows to = from_row(out, row);
+      with_rows<direct_rows<Format>>(row_count - row, [&]<int Rows>() {
         F sums[Rows];
-        rows_product_16<Format, Rows>(weights.data + (first + c) * weights.row_bytes,
-                                      weights.row_bytes, rows.from_row(row), sums);
+        rows_product_16<Format, Rows>(column, weights.row_bytes, rows.from_row(row), sums);
         for (int i = 0; i < Rows; ++i) {
           write_columns(to.data + static_cast<std::size_t>(i) * to.stride + c, sums[i], lanes,
                         to.accumulate);
         }
-      }
-    });
+      });
+    }
   }
 }
 
