@@ -48,8 +48,16 @@ struct ModelInfo {
 
   /// Bytes of K and V of one token, all layers.
   std::uint64_t kv_bytes_per_token(KvType type) const {
-    return std::uint64_t{layers} * kv_heads *
-           (key_bytes(type, head_dim) + value_bytes(type, head_dim));
+    return std::uint64_t{layers} * kv_bytes_per_layer(type);
+  }
+  /// Bytes of K and V of a text: layers with a window keep no more than that.
+  std::uint64_t kv_bytes(KvType type, std::uint64_t tokens) const {
+    const std::uint64_t kept = tokens < window ? tokens : window;
+    return kv_bytes_per_layer(type) * ((layers - window_layers) * tokens + window_layers * kept);
+  }
+  /// Bytes of K and V of one token in one layer.
+  std::uint64_t kv_bytes_per_layer(KvType type) const {
+    return std::uint64_t{kv_heads} * (key_bytes(type, head_dim) + value_bytes(type, head_dim));
   }
 };
 

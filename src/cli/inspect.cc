@@ -28,13 +28,19 @@ struct Inspection {
   std::uint32_t context = 0;
   std::uint64_t memory_bytes = 0;  // of this machine
 
-  std::uint64_t kv_bytes(KvType type) const { return model.kv_bytes_per_token(type) * context; }
+  std::uint64_t kv_bytes(KvType type) const { return model.kv_bytes(type, context); }
   // Tokens whose keys and values fit beside the weights.
   std::uint64_t tokens_that_fit(KvType type) const {
     const std::uint64_t left =
         memory_bytes > model.file_bytes ? memory_bytes - model.file_bytes : 0;
     const std::uint64_t per_token = model.kv_bytes_per_token(type);
-    return per_token > 0 ? left / per_token : 0;
+    if (per_token == 0) return 0;
+    if (left <= model.kv_bytes(type, model.window)) return left / per_token;
+    // Beyond the window only the other layers grow.
+    const std::uint64_t growing = model.layers - model.window_layers;
+    if (growing == 0) return model.trained_context;
+    return model.window +
+           (left - model.kv_bytes(type, model.window)) / (growing * model.kv_bytes_per_layer(type));
   }
 };
 

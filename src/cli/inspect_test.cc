@@ -36,6 +36,17 @@ TEST_F(Inspect, CalculatesWhatAContextNeeds) {
   EXPECT_EQ(json()["tokens_that_fit"]["f16"], (std::uint64_t{7} << 30) / 23040);
 }
 
+TEST_F(Inspect, LayersWithAWindowNeedNoMoreThanIt) {
+  inspected.window = 100;
+  inspected.window_layers = inspected.layers - 6;
+  EXPECT_EQ(run({"inspect", "m.gguf", "--context", "1000", "--json"}), exit_ok);
+  const std::uint64_t layer = 23040 / inspected.layers;
+  EXPECT_EQ(json()["kv_bytes_needed"]["f16"]["full"],
+            layer * (6 * 1000 + (inspected.layers - 6) * 100));
+  const std::uint64_t left = (std::uint64_t{7} << 30) - layer * inspected.layers * 100;
+  EXPECT_EQ(json()["tokens_that_fit"]["f16"], 100 + left / (6 * layer));
+}
+
 TEST_F(Inspect, TheContextIsTheTrainedOneUnlessGiven) {
   EXPECT_EQ(run({"inspect", "m.gguf", "--json"}), exit_ok);
   EXPECT_EQ(json()["context"], 8192);

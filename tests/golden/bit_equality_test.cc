@@ -190,9 +190,8 @@ TEST(Gemma3Logits, AreTheSameWithAnEighthOfTheKvMemory) {
   constexpr std::size_t traced = 40;
   const TemporaryDirectory directory;
   EngineOptions options = {.model_path = test_gemma_path(), .context = positions, .kv = {}};
-  options.kv.tokens_per_block = 64;  // an eighth is less than two open blocks of 256 tokens
+  options.kv.tokens_per_block = 32;  // an eighth is less than two open blocks of 64 tokens
   options.kv.disk_directory = directory.path_of("kv");
-  options.kv.tokens_per_block = 64;  // an eighth is less than two blocks of 256 in each layer
   LogitsTrace traces[2];
   for (LogitsTrace& trace : traces) {
     auto engine = Engine::open(options);

@@ -65,7 +65,7 @@ std::uint64_t smallest_kv_memory(EngineOptions options, std::uint64_t resolution
 Result<std::uint64_t> kv_bytes_needed(const EngineOptions& options) {
   HEADRACE_TRY_ASSIGN(const ModelInfo info, inspect_model(options.model_path));
   const std::uint64_t context = options.context == 0 ? info.trained_context : options.context;
-  return context * info.kv_bytes_per_token(options.kv.type);
+  return info.kv_bytes(options.kv.type, context);
 }
 
 }  // namespace headrace::test
