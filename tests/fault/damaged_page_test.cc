@@ -39,20 +39,23 @@ void flip_a_bit(std::string& bytes, std::size_t at, std::mt19937_64& random) {
 class DamagedPage : public testing::Test {
  protected:
   void SetUp() override {
-    const auto written = write_tiny_model(
-        directory_.path_of("tiny.gguf"),
-        {.layers = 3, .query_heads = 4, .kv_heads = 2, .head_dim = 32, .trained_context = 1024});
+    const auto written = write_tiny_model(directory_.path_of("tiny.gguf"), model_options());
     ASSERT_TRUE(written.ok()) << written.error().message;
-    options_ = {
-        .model_path = directory_.path_of("tiny.gguf"),
-        .context = positions,
-        .threads = 2,
-        .chunk_tokens = 32,
-        .kv = {.disk_directory = directory_.path_of("kv"), .tokens_per_block = block_tokens}};
+    options_ = {.model_path = directory_.path_of("tiny.gguf"),
+                .context = positions,
+                .threads = 2,
+                .chunk_tokens = 32,
+                .kv = {.type = KvType::f16,
+                       .disk_directory = directory_.path_of("kv"),
+                       .tokens_per_block = block_tokens}};
     const auto expected = trace_of(options_, tokens_);
     ASSERT_TRUE(expected.ok()) << expected.error().message;
     expected_ = *expected;
     options_.kv.memory_bytes = smallest_kv_memory(options_, 512);
+  }
+
+  virtual TinyModelOptions model_options() const {
+    return {.layers = 3, .query_heads = 4, .kv_heads = 2, .head_dim = 32, .trained_context = 1024};
   }
 
   /// Reads the tokens in steps, with `damage` done to the page file after each, and expects the
@@ -134,6 +137,39 @@ TEST_F(DamagedPage, WithOneFlippedBitIsComputedAgain) {
 }
 
 TEST_F(DamagedPage, IsComputedAgainWhenEveryStoredPageHasAFlippedBit) {
+  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
+    for (std::size_t slot = 0; slot + slot_bytes <= bytes.size(); slot += slot_bytes) {
+      flip_a_bit(bytes, slot + header_bytes + random() % payload_bytes, random);
+    }
+  });
+  expect_repairs();
+}
+
+/// What pages far back were made from is gone, in layers with a window: the text is read again.
+class DamagedPageOfAModelWithWindows : public DamagedPage {
+ protected:
+  TinyModelOptions model_options() const override {
+    return {.architecture = "gemma3",
+            .layers = 6,
+            .query_heads = 4,
+            .kv_heads = 2,
+            .head_dim = 32,
+            .trained_context = 1024,
+            .window = 24,
+            .window_step = 3};
+  }
+};
+
+TEST_F(DamagedPageOfAModelWithWindows, IsComputedAgain) {
+  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
+    if (bytes.size() < slot_bytes) return;
+    const std::size_t slot = random() % (bytes.size() / slot_bytes);
+    flip_a_bit(bytes, slot * slot_bytes + header_bytes + random() % payload_bytes, random);
+  });
+  expect_repairs();
+}
+
+TEST_F(DamagedPageOfAModelWithWindows, IsComputedAgainWhenEveryStoredPageHasAFlippedBit) {
   expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
     for (std::size_t slot = 0; slot + slot_bytes <= bytes.size(); slot += slot_bytes) {
       flip_a_bit(bytes, slot + header_bytes + random() % payload_bytes, random);
