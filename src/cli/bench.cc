@@ -39,6 +39,11 @@ struct BenchFlags {
   bool quick = false, limits_only = false, no_limits = false;
 };
 
+/// Takes away what BenchPlan::begin has written on a terminal.
+void clear_line(CommandContext& context) {
+  if (context.err_is_terminal) context.err << "\r\033[K" << std::flush;
+}
+
 std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
 /// Replaces what the file holds.
@@ -97,8 +102,15 @@ Result<BenchPlan> make_plan(const BenchFlags& flags, const BenchSetup& setup,
   if (flags.limits_only) return plan;
   plan.rounds = flags.rounds != 0 ? flags.rounds : flags.quick ? 2 : 3;
   plan.say = [&context](const std::string& line) {
+    clear_line(context);
     context.err << "headrace: bench: " << line << std::endl;
   };
+  if (context.err_is_terminal) {
+    plan.begin = [&context](const std::string& what) {
+      clear_line(context);
+      context.err << what << " ..." << std::flush;
+    };
+  }
   std::vector<std::string> all_names;
   for (const Workload& workload : all_workloads()) all_names.push_back(workload.name);
   HEADRACE_TRY_ASSIGN(
@@ -185,7 +197,10 @@ int bench(const BenchFlags& flags, CommandContext& context) {
     report.limits = *measured;
   }
   Result<std::vector<BenchResult>> results = run_plan(*plan);
-  if (!results.ok()) return fail(results.error(), Phase::running);
+  if (!results.ok()) {
+    clear_line(context);
+    return fail(results.error(), Phase::running);
+  }
   report.results = std::move(*results);
   print_report(context.out, report);
   const Result<void> written = write_outputs(context.env, flags, report);

@@ -128,8 +128,12 @@ TextGrid memory_grid(const BenchReport& report, const std::string& what, BytesOf
 }
 
 std::string giga(double per_second, const std::string& unit) {
-  return per_second > 0 ? decimal(per_second / 1e9, per_second < 1e10 ? 2 : 0) + " " + unit
-                        : nothing;
+  return per_second > 0
+             ? (per_second < 1e10
+                    ? decimal(per_second / 1e9, 2)
+                    : format_count(static_cast<std::uint64_t>(std::llround(per_second / 1e9)))) +
+                   " " + unit
+             : nothing;
 }
 
 TextGrid limits_grid(const MachineLimits& limits) {

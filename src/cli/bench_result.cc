@@ -30,9 +30,12 @@ struct Runner {
 /// Errors: cancelled.
 Result<void> run_round(const BenchPlan& plan, std::vector<Runner>& runners, std::uint32_t round) {
   const std::string& workload = runners.front().result.workload.name;
+  const std::string turn =
+      workload + ", round " + std::to_string(round) + " of " + std::to_string(plan.rounds) + ": ";
   std::string rates;
   for (Runner& runner : runners) {
     if (runner.failed) continue;
+    if (plan.begin) plan.begin(turn + runner.engine->name());
     const Result<BenchSample> sample = runner.engine->measure(runner.result.workload);
     if (!sample.ok()) {
       if (sample.error().code == ErrorCode::cancelled) return sample.error();
@@ -47,10 +50,7 @@ Result<void> run_round(const BenchPlan& plan, std::vector<Runner>& runners, std:
     rates += (rates.empty() ? "" : ", ") + runner.engine->name() + " " +
              format_rate(sample->tokens_per_second);
   }
-  if (!rates.empty()) {
-    plan.say(workload + ", round " + std::to_string(round) + " of " + std::to_string(plan.rounds) +
-             ": " + rates);
-  }
+  if (!rates.empty()) plan.say(turn + rates);
   return {};
 }
 

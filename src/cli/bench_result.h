@@ -29,8 +29,10 @@ struct BenchPlan {
   std::vector<Workload> workloads;
   std::vector<std::unique_ptr<BenchEngine>> engines;
   std::uint32_t rounds = 3;
-  /// Told what was measured, and why something was left out. For progress.
+  /// Told what was measured, and why something was left out.
   std::function<void(const std::string& line)> say;
+  /// Told what is measured next; it may take a minute. Optional.
+  std::function<void(const std::string& what)> begin = {};
 };
 
 /// The engines take turns on each workload, so that a slow spell of the machine meets all of them.

@@ -69,6 +69,16 @@ TEST_F(BenchRun, EnginesTakeTurns) {
   EXPECT_EQ(said.front(), "w, round 1 of 3: a 1.00 tok/s, b 10.0 tok/s");
 }
 
+TEST_F(BenchRun, SaysWhatItBegins) {
+  std::vector<std::string> begun;
+  plan.begin = [&](const std::string& what) { begun.push_back(what); };
+  plan.rounds = 1;
+  add("a", {1});
+  add("b", {});
+  ASSERT_TRUE(run_plan(plan).ok());
+  EXPECT_EQ(begun, (std::vector<std::string>{"w, round 1 of 1: a", "w, round 1 of 1: b"}));
+}
+
 TEST_F(BenchRun, AnEngineThatFailsIsLeftOutWithALineAndTheOthersGoOn) {
   add("a", {1});
   add("b", {10, 20, 30});

@@ -246,6 +246,18 @@ TEST_F(Bench, QuickRunsTwoSmallWorkloadsTwice) {
   EXPECT_EQ(programs.size(), 8U);
 }
 
+TEST_F(Bench, OnATerminalALineShowsWhatIsMeasuredAndGoesAway) {
+  const std::vector<std::string> arguments = {"--engines", "headrace", "--workloads", "decode-16"};
+  EXPECT_EQ(run_bench(arguments), exit_ok);
+  EXPECT_EQ(err.str(), "headrace: bench: decode-16, round 1 of 1: headrace 1.97 tok/s\n");
+  err.str("");
+  err_is_terminal = true;
+  EXPECT_EQ(run_bench(arguments), exit_ok);
+  EXPECT_EQ(err.str(),
+            "\r\033[Kdecode-16, round 1 of 1: headrace ..."
+            "\r\033[Kheadrace: bench: decode-16, round 1 of 1: headrace 1.97 tok/s\n");
+}
+
 TEST_F(Bench, AnInterruptExits130WithoutATable) {
   interrupts.notice(SIGINT);
   EXPECT_EQ(run_bench({"--engines", "headrace", "--workloads", "decode-16"}), 130);

@@ -264,10 +264,10 @@ TEST_F(Command, BenchMeasuresWithoutPeersAndWritesItsResults) {
 
 TEST_F(Command, BenchComparesSmallMemoryWithAll) {
   const std::string json = directory_.path_of("figures.json");
-  const auto result = run_command(
-      {"bench", "-m", model_, "--no-limits", "--rounds", "2", "--workloads",
-       "prefill-2048,decode-2048", "--engines", "headrace,headrace-half,headrace-eighth",
-       "--kv-disk", kv_directory_, "--json", json});
+  const auto result = run_command({"bench", "-m", model_, "--no-limits", "--rounds", "2",
+                                   "--workloads", "prefill-2048,decode-2048", "--engines",
+                                   "headrace,headrace-half,headrace-eighth", "--kv-disk",
+                                   kv_directory_, "--json", json});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const Json figures = Json::parse(read_bytes(json));
   ASSERT_GE(figures.size(), 4U) << result.err;
