@@ -144,6 +144,9 @@ Machine describe_machine(Env& env) {
   const Result<std::string> cpu = env.read_file("/proc/cpuinfo");
   if (cpu.ok()) machine.cpu = value_of(*cpu, "model name");
   if (machine.cpu.empty()) machine.cpu = "unknown";
+  // Cloud providers shorten the name; the family still tells the generation.
+  const std::string family = cpu.ok() ? value_of(*cpu, "cpu family") : "";
+  if (!family.empty()) machine.cpu += " (family " + family + ")";
   const Result<std::string> system = env.read_file("/proc/sys/kernel/osrelease");
   machine.system = "Linux";
   if (system.ok()) machine.system += " " + system->substr(0, system->find('\n'));

@@ -69,6 +69,17 @@ TEST(BenchMachine, IsDescribedByWhatTheSystemSays) {
   EXPECT_FALSE(here.instruction_set.empty());
 }
 
+TEST(BenchMachine, HasTheNameAndTheFamilyOfItsProcessor) {
+  MemoryEnv env;
+  ASSERT_TRUE(env.make_directories("/proc").ok());
+  const auto file = env.open_file("/proc/cpuinfo", OpenMode::create_new).value();
+  const std::string text =
+      "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n";
+  const Bytes bytes = std::as_bytes(std::span(text));
+  ASSERT_TRUE(file->write_at(0, std::span(&bytes, 1)).ok());
+  EXPECT_EQ(describe_machine(env).cpu, "AMD EPYC (family 26)");
+}
+
 TEST(BenchMachine, NeedNotSayAnything) {
   MemoryEnv env;
   const Machine machine = describe_machine(env);

@@ -35,7 +35,7 @@ class OwnEngine final : public BenchEngine {
 
   Result<BenchSample> measure(const Workload& workload) override {
     HEADRACE_TRY_ASSIGN(const ModelInfo model, context_.inspect_model(setup_.model_path));
-    HEADRACE_TRY_ASSIGN(const auto engine, context_.open_engine(options_for(workload, model)));
+    HEADRACE_TRY_ASSIGN(const auto engine, open(workload, model));
     const std::vector<TokenId> prompt =
         make_prompt(workload.prompt_tokens, engine->model().vocabulary);
     HEADRACE_TRY(warm_up(*engine, prompt));
@@ -50,6 +50,17 @@ class OwnEngine final : public BenchEngine {
   }
 
  private:
+  Result<std::unique_ptr<Engine>> open(const Workload& workload, const ModelInfo& model) const {
+    auto engine = context_.open_engine(options_for(workload, model));
+    if (!engine.ok() && engine.error().code == ErrorCode::out_of_budget &&
+        variant_.memory_divisor > 1) {
+      return Error{ErrorCode::out_of_budget, "1/" + std::to_string(variant_.memory_divisor) +
+                                                 " of the KV of so short a context is less than "
+                                                 "a step needs"};
+    }
+    return engine;
+  }
+
   EngineOptions options_for(const Workload& workload, const ModelInfo& model) const {
     EngineOptions options;
     options.model_path = setup_.model_path;

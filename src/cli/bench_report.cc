@@ -117,10 +117,11 @@ TextGrid memory_grid(const BenchReport& report, const std::string& what, BytesOf
   head.insert(head.end(), engines.begin(), engines.end());
   TextGrid grid(head);
   for (const std::string& workload : workloads_where(report, wanted)) {
-    std::vector<std::string> cells = {workload};
+    std::vector<std::string> cells = {""};
     for (const std::string& engine : engines) {
       const BenchResult* result = find_result(report.results, workload, engine);
       cells.push_back(result != nullptr ? format_byte_count(result->*bytes) : nothing);
+      if (result != nullptr) cells[0] = format_count(result->workload.prompt_tokens) + " tokens";
     }
     grid.row(std::move(cells));
   }
@@ -155,8 +156,10 @@ std::string machine_line(const BenchReport& report) {
 
 std::string model_line(const BenchReport& report) {
   return report.model_file + " (" + format_byte_count(report.model.file_bytes) + "), " +
-         format_count(report.threads) + " threads, median of " + format_count(report.rounds) +
-         " rounds in turns";
+         format_count(report.threads) + " threads, " +
+         (report.rounds == 1 ? "one round"
+                             : "median of " + format_count(report.rounds) + " rounds") +
+         " in turns";
 }
 
 std::string dump(const Json& json) {
@@ -258,8 +261,8 @@ std::string machine_json(const BenchReport& report) {
 std::string results_markdown(const BenchReport& report, bool has_charts) {
   std::string text = "# Results of `headrace bench`\n\n" + machine_line(report) + ".\n";
   if (!report.results.empty()) {
-    text += model_line(report) + "; median and range.\n\n" +
-            speed_grid(report, long_speed).to_markdown();
+    text +=
+        model_line(report) + "; with the range.\n\n" + speed_grid(report, long_speed).to_markdown();
   }
   if (!workloads_where(report, is_prefill).empty()) {
     text += "\n" + memory_grid(report, "KV memory", &BenchResult::kv_bytes_peak).to_markdown();

@@ -109,6 +109,15 @@ TEST_F(Bench, VariantsGetAPartOfTheMemoryThatTheContextNeeds) {
   EXPECT_EQ(opened[2].kv.disk_directory, "/d");
 }
 
+TEST_F(Bench, AVariantIsLeftOutOfContextsThatAreTooShortForIt) {
+  engine_error = {ErrorCode::out_of_budget, "too small; raise --kv-memory"};
+  EXPECT_EQ(run_bench({"--engines", "headrace-eighth", "--workloads", "decode-16"}), exit_ok);
+  EXPECT_EQ(
+      err.str(),
+      "headrace: bench: headrace-eighth is left out of decode-16: 1/8 of the KV of so short a "
+      "context is less than a step needs\n");
+}
+
 TEST_F(Bench, SequencesTogetherAreTimedOverTheirSteps) {
   int tokens = 0;
   prepare = [&](FakeEngine& engine, int) {

@@ -17,7 +17,7 @@ constexpr double left = 70;
 constexpr double right = 190;  // of which the legend takes most
 constexpr double top = 40;
 constexpr double bottom = 50;
-constexpr int y_steps = 5;
+constexpr int y_steps_most = 5;
 
 // Told apart also by people who see fewer colours (Okabe and Ito).
 constexpr const char* colours[] = {"#0072b2", "#e69f00", "#009e73", "#d55e00",
@@ -43,12 +43,12 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
-/// 1, 2 or 5 times a power of ten, so that `y_steps` of them reach `largest`.
+/// 1, 2 or 5 times a power of ten, so that few of them reach `largest`.
 double step_for(double largest) {
   if (largest <= 0) return 1;
-  const double power = std::pow(10, std::floor(std::log10(largest / y_steps)));
+  const double power = std::pow(10, std::floor(std::log10(largest / y_steps_most)));
   for (const double step : {power, 2 * power, 5 * power}) {
-    if (step * y_steps >= largest) return step;
+    if (step * y_steps_most >= largest) return step;
   }
   return 10 * power;
 }
@@ -69,6 +69,7 @@ class Drawing {
       }
     }
     y_step_ = step_for(largest);
+    y_steps_ = std::max(1, static_cast<int>(std::ceil(largest / y_step_)));
   }
 
   std::string draw() {
@@ -89,7 +90,7 @@ class Drawing {
     return left + part * (width - left - right);
   }
   double place_y(double y) const {
-    return height - bottom - y / (y_step_ * y_steps) * (height - top - bottom);
+    return height - bottom - y / (y_step_ * y_steps_) * (height - top - bottom);
   }
 
   void text(double x, double y, std::string_view anchor, std::string_view words,
@@ -103,7 +104,7 @@ class Drawing {
   }
 
   void draw_axes() {
-    for (int i = 0; i <= y_steps; ++i) {
+    for (int i = 0; i <= y_steps_; ++i) {
       const double y = place_y(i * y_step_);
       line(left, y, width - right, y, i == 0 ? "#444444" : "#dddddd");
       text(left - 8, y + 4, "end", axis_text(i * y_step_));
@@ -139,6 +140,7 @@ class Drawing {
   const LineChart& chart_;
   std::set<double> xs_;
   double y_step_ = 1;
+  int y_steps_ = 1;
   std::string svg_;
 };
 
