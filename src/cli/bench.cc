@@ -23,9 +23,9 @@ constexpr const char* footer =
     "  headrace bench -m model.gguf --limits-only\n"
     "\n"
     "`make bench` of the source tree gets the peers and runs everything.\n"
-    "Engines: headrace, headrace-half and headrace-eighth (room for that part of the KV), "
-    "llama.cpp\n"
-    "(as it comes), llama.cpp-fa-off, llama.cpp-fa-on, llama.cpp-q8, openvino-genai.";
+    "Engines: headrace, headrace-q8 (KV in 8 bits), headrace-half and headrace-eighth (room for\n"
+    "that part of the KV), llama.cpp (as it comes), llama.cpp-fa-off, llama.cpp-fa-on, "
+    "llama.cpp-q8, openvino-genai.";
 
 const std::vector<std::string> quick_engines = {"headrace", "llama.cpp", "openvino-genai"};
 const std::vector<std::string> quick_workloads = {"prefill-512", "decode-16"};

@@ -9,6 +9,7 @@ namespace {
 
 constexpr OwnVariant variants[] = {
     {.name = "headrace"},
+    {.name = "headrace-q8", .kv_type = KvType::q8},
     {.name = "headrace-half", .memory_divisor = 2},
     {.name = "headrace-eighth", .memory_divisor = 8},
 };

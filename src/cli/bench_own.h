@@ -11,7 +11,7 @@ namespace headrace {
 /// A setting of ours that has a name in the benchmark.
 struct OwnVariant {
   const char* name;
-  KvType kv_type = KvType::f16;
+  KvType kv_type = KvOptions().type;
   /// The part of the workload's KV that fits into memory is one of so many.
   std::uint32_t memory_divisor = 1;
 };

@@ -102,7 +102,7 @@ TEST_F(Bench, VariantsGetAPartOfTheMemoryThatTheContextNeeds) {
                        "prefill-512", "--kv-disk", "/d"}),
             exit_ok);
   ASSERT_EQ(opened.size(), 3U);
-  const std::uint64_t needed = 512U * inspected.kv_bytes_per_token(KvType::f16);
+  const std::uint64_t needed = 512U * inspected.kv_bytes_per_token(KvOptions().type);
   EXPECT_EQ(opened[0].kv.memory_bytes, 0U);
   EXPECT_EQ(opened[1].kv.memory_bytes, needed / 2);
   EXPECT_EQ(opened[2].kv.memory_bytes, needed / 8);

@@ -48,24 +48,23 @@ static std::uint64_t int8_peak(std::uint32_t steps) {
 }
 
 static std::uint64_t bf16_peak([[maybe_unused]] std::uint32_t steps) {
-#if defined(HEADRACE_ISA_AVX512)
-  if (__builtin_cpu_supports("avx512bf16")) {
-    struct alignas(64) {
-      std::uint16_t columns[peak_tile][32];
-      std::uint16_t rows[peak_tile][2];
-    } operands;
-    std::memset(&operands, 0, sizeof operands);
-    const auto multiply = [&](F sum, std::uint32_t row, std::uint32_t column) {
-      std::int32_t pair;
-      std::memcpy(&pair, operands.rows[row], sizeof pair);
-      return F{_mm512_dpbf16_ps(
-          sum.v, reinterpret_cast<__m512bh>(_mm512_load_si512(operands.columns[column])),
-          reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)))};
-    };
-    return repeat_tile(steps, zero(), &operands, multiply) * lanes * 2 * 2;
-  }
-#endif
+#if defined(HEADRACE_ISA_BF16)
+  struct alignas(64) {
+    std::uint16_t columns[peak_tile][32];
+    std::uint16_t rows[peak_tile][2];
+  } operands;
+  std::memset(&operands, 0, sizeof operands);
+  const auto multiply = [&](F sum, std::uint32_t row, std::uint32_t column) {
+    std::int32_t pair;
+    std::memcpy(&pair, operands.rows[row], sizeof pair);
+    return F{_mm512_dpbf16_ps(
+        sum.v, reinterpret_cast<__m512bh>(_mm512_load_si512(operands.columns[column])),
+        reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)))};
+  };
+  return repeat_tile(steps, zero(), &operands, multiply) * lanes * 2 * 2;
+#else
   return 0;
+#endif
 }
 
 static float sum_floats(const float* values, std::size_t count) {
