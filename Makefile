@@ -2,6 +2,8 @@
 
 JOBS ?= $(shell nproc)
 export JOBS
+# Options of `make bench`.
+BENCH ?= --results bench/results
 CTEST := ctest --parallel $(JOBS) --no-label-summary
 
 .DEFAULT_GOAL := help
@@ -56,10 +58,12 @@ format: ## Format the sources in place
 lint: setup ## clang-tidy over the C++ sources
 	@tools/lint.sh
 
-bench: setup ## Speed side by side with llama-bench, and of sequences that decode together
+# A peer that cannot be had is left out, with a line.
+bench: setup ## Headrace, its peers and the machine's limits in turns; BENCH=--quick is short
 	@tools/build.sh bench
-	@python3 bench/compare.py
-	@build/bench/bench/batch_decode build/models/SmolLM2-135M-Instruct.Q4_1.gguf
+	-@tools/setup.sh peers
+	@build/bench/headrace bench -m build/models/SmolLM2-135M-Instruct.Q4_1.gguf \
+	  --llama-bench build/bench/llama-bench --openvino-python build/deps/openvino/bin/python $(BENCH)
 
 clean: ## Remove what was built; downloads stay
 	rm -rf build/dev build/release build/test build/asan build/tsan build/neon build/bench build/lint

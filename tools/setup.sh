@@ -11,6 +11,7 @@
 #   gemma    Gemma 3 270M, which `make test` reads too, into build/models
 #   dev      tools of `make check`, `make format` and `make lint`, into build/deps/dev
 #   neon     Debian packages of tools/apt-packages-neon.txt, for `make neon`
+#   peers    OpenVINO GenAI, which `make bench` measures against, into build/deps/openvino
 #
 # Python packages are pinned by hash in tools/requirements. A step whose pins have not changed since
 # it was done is not done again.
@@ -182,6 +183,15 @@ setup_dev() {
   once dev "$deps/dev/bin/pip" "$pins/dev.txt" -- make_venv "$deps/dev" "$pins/dev.txt"
 }
 
+setup_peers() {
+  if [[ $(uname -m) != x86_64 ]]; then
+    say "no OpenVINO GenAI for $(uname -m): leaving it out"
+    return
+  fi
+  once openvino "$deps/openvino/bin/python" "$pins/openvino.txt" -- \
+    make_venv "$deps/openvino" "$pins/openvino.txt"
+}
+
 # ------------------------------------------------------------------------------------------------
 
 main() {
@@ -190,7 +200,7 @@ main() {
   local step
   for step in "$@"; do
     case $step in
-      system | llama | model | gemma | dev | neon) "setup_$step" ;;
+      system | llama | model | gemma | dev | neon | peers) "setup_$step" ;;
       *) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
     esac
   done

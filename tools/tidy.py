@@ -9,8 +9,8 @@ layers    An include of src/ follows an arrow: the DEPS of a module in src/CMake
           stand there in order, so that arrows point up only. Some arrows carry one header only.
           A test may also use env, which has the threads and the directories.
 vendors   A library of others is included by the modules that own it, and by tests.
-world     Threads, clocks, files, sockets, randomness and the environment are reached through
-          src/env, so that every fault and schedule can be a test.
+world     Threads, clocks, files, programs, sockets, randomness and the environment are reached
+          through src/env, so that every fault and schedule can be a test.
 tests     A test in src/ stands beside its source and is named after it.
 todo      A TODO names its issue: TODO(#12).
 text      Lines have at most 100 characters, no tabs and no blanks at their end; a file ends with
@@ -41,6 +41,7 @@ NARROW_ARROWS = {
     ("tier", "codec"): {"codec/sealed_page.h"},
     ("tier", "page"): {"page/shape.h"},
     ("runtime", "page"): {"page/shape.h"},
+    ("cli", "kernel"): {"kernel/kernels.h"},  # the limits of the machine, for the benchmark
 }
 
 # Which modules may include which foreign headers.
@@ -57,6 +58,7 @@ WORLD = {
     "clocks": r"#include <(ctime|time\.h)>|_clock::now|\b(clock_gettime|gettimeofday)\(",
     "files": r"#include <(fstream|filesystem|fcntl\.h|sys/stat\.h|dirent\.h)>|\bfopen\(",
     "memory maps": r"#include <sys/mman\.h>",
+    "programs": r"#include <(spawn|sys/wait)\.h>|\b(v?fork|execvp?e?|popen|posix_spawnp?)\(",
     "sockets": r"#include <(sys/socket\.h|netdb\.h|netinet/.*|arpa/.*|poll\.h)>",
     "randomness": r"\bstd::random_device\b|\b(s?rand|getrandom)\(",
     "environment": r"\bgetenv\(",

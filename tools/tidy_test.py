@@ -90,6 +90,8 @@ class TidyTest(unittest.TestCase):
             "#include <fstream>",
             "#include <sys/mman.h>",
             "#include <sys/socket.h>",
+            "#include <spawn.h>",
+            "execv(path, arguments);",
             "std::random_device seed;",
             'std::getenv("HOME");',
         ):

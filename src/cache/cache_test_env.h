@@ -46,6 +46,9 @@ class ImmediateEnv final : public Env {
     return base_.lock_file(path);
   }
   std::string temporary_directory() override { return base_.temporary_directory(); }
+  Result<ProgramOutput> run_program(const ProgramStart& start) override {
+    return base_.run_program(start);
+  }
   std::chrono::nanoseconds now() override { return base_.now(); }
   std::uint64_t random() override { return base_.random(); }
   std::unique_ptr<Executor> new_executor(std::size_t) override {

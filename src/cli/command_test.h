@@ -36,6 +36,7 @@ class CommandTest : public testing::Test {
         .open_engine = [&](const EngineOptions& options) -> Result<std::unique_ptr<Engine>> {
           opened.push_back(options);
           if (!open_error.message.empty()) return open_error;
+          if (!engine_error.message.empty()) return engine_error;
           auto engine = std::make_unique<FakeEngine>();
           if (prepare) prepare(*engine, static_cast<int>(opened.size()));
           engines.push_back(engine.get());
@@ -64,7 +65,8 @@ class CommandTest : public testing::Test {
   std::ostringstream out, err;
   bool in_is_terminal = false, err_is_terminal = false;
   std::function<void(FakeEngine&, int nth)> prepare;  // nth: 1 for the first engine opened
-  Error open_error;
+  Error open_error;                                   // of opening and of inspecting
+  Error engine_error;                                 // of opening only
   ModelInfo inspected;
   std::vector<EngineOptions> opened;
   std::vector<FakeEngine*> engines;  // gone when the command has ended

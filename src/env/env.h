@@ -1,6 +1,6 @@
-// Env: the only door to the world (invariant 7): files, clock, threads, randomness. Code outside
-// this folder opens no file, starts no thread and reads no clock, so every fault, crash and
-// schedule can be a seeded unit test.
+// Env: the only door to the world (invariant 7): files, clock, threads, programs, randomness. Code
+// outside this folder opens no file, starts no thread or program and reads no clock, so every
+// fault, crash and schedule can be a seeded unit test.
 //
 // Implementations: posix_env() (the real one), MemoryEnv (files in memory), FaultEnv (wraps another
 // Env and makes chosen operations fail or damage data).
@@ -76,6 +76,22 @@ class Executor {
   virtual void submit(std::function<void()> job) = 0;
 };
 
+/// Another program to run, and what ends it early.
+struct ProgramStart {
+  /// The program's file and its arguments. Looked up in PATH unless the file has a slash.
+  std::vector<std::string> arguments;
+  /// Asked several times a second; once it says true the program is told to end. Optional.
+  std::function<bool()> is_cancelled = {};
+};
+
+/// What a program left behind.
+struct ProgramOutput {
+  int exit_code = 0;     ///< 128 + signal where a signal ended it
+  std::string out = {};  ///< standard output
+  std::string err = {};  ///< the last 4 KiB of standard error
+  std::uint64_t peak_rss_bytes = 0;
+};
+
 class Env {
  public:
   virtual ~Env() = default;
@@ -100,6 +116,11 @@ class Env {
   /// holds it.
   virtual Result<std::unique_ptr<FileLock>> lock_file(const std::string& path) = 0;
   virtual std::string temporary_directory() = 0;
+
+  // Programs.
+  /// Runs a program to its end, without a shell and with nothing on its standard input. One that
+  /// fails is no error: its exit code says so. Errors: not_found, io, cancelled.
+  virtual Result<ProgramOutput> run_program(const ProgramStart& start) = 0;
 
   // Time. Monotonic, for measuring and for time limits.
   virtual std::chrono::nanoseconds now() = 0;

@@ -110,4 +110,10 @@ Result<std::unique_ptr<FileLock>> FaultEnv::lock_file(const std::string& path) {
   return base_.lock_file(path);
 }
 
+Result<ProgramOutput> FaultEnv::run_program(const ProgramStart& start) {
+  const auto fault = next_fault(EnvOperation::run_program);
+  if (fault) return injected_error(*fault, EnvOperation::run_program, start.arguments.front());
+  return base_.run_program(start);
+}
+
 }  // namespace headrace

@@ -38,6 +38,7 @@ class FaultEnv final : public Env {
   Result<std::vector<std::string>> list_directory(const std::string& path) override;
   Result<std::uint64_t> free_bytes(const std::string& directory) override;
   Result<std::unique_ptr<FileLock>> lock_file(const std::string& path) override;
+  Result<ProgramOutput> run_program(const ProgramStart& start) override;
 
   // Never go wrong.
   bool exists(const std::string& path) override { return base_.exists(path); }

@@ -78,15 +78,21 @@ TEST_F(FaultEnvTest, EveryOperationCanFail) {
     HEADRACE_TRY(world.map_file("d/a"));
     HEADRACE_TRY(world.free_bytes("d"));
     HEADRACE_TRY(world.list_directory("d"));
+    HEADRACE_TRY(world.run_program({{"program"}}));
     HEADRACE_TRY(world.remove_file("d/a"));
     HEADRACE_TRY(world.remove_file("d/LOCK"));
     return world.remove_directory("d");
   };
+  const auto programs = [](const ProgramStart&) -> Result<ProgramOutput> {
+    return ProgramOutput();
+  };
+  base.set_programs(programs);
   ASSERT_TRUE(work(env).ok());
   const std::uint64_t operations = env.count(EnvOperation::any);
-  EXPECT_EQ(operations, 15U);
+  EXPECT_EQ(operations, 16U);
   for (std::uint64_t at = 1; at <= operations; ++at) {
     MemoryEnv fresh;
+    fresh.set_programs(programs);
     FaultEnv faulty(fresh);
     faulty.set_plan({{.at = at, .code = ErrorCode::page_lost}});
     const Result<void> result = work(faulty);

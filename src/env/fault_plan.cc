@@ -32,6 +32,8 @@ const char* to_string(EnvOperation operation) {
       return "free_bytes";
     case EnvOperation::lock:
       return "lock";
+    case EnvOperation::run_program:
+      return "run_program";
   }
   return "unknown";
 }

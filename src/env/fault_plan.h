@@ -26,8 +26,9 @@ enum class EnvOperation {
   list_directory,
   free_bytes,
   lock,
+  run_program,
 };
-constexpr std::size_t kEnvOperations = static_cast<std::size_t>(EnvOperation::lock) + 1;
+constexpr std::size_t kEnvOperations = static_cast<std::size_t>(EnvOperation::run_program) + 1;
 
 const char* to_string(EnvOperation operation);
 

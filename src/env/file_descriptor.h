@@ -15,8 +15,10 @@ class FileDescriptor {
   explicit FileDescriptor(int number) : number_(number) {}
   FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&&) = delete;
-  ~FileDescriptor() {
+  ~FileDescriptor() { close(); }
+  void close() {
     if (number_ >= 0) ::close(number_);
+    number_ = -1;
   }
   bool valid() const { return number_ >= 0; }
   int number() const { return number_; }

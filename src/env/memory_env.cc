@@ -1,6 +1,9 @@
 #include "env/memory_env.h"
 
+#include <cerrno>
+
 #include "env/memory_file.h"
+#include "env/posix_error.h"
 #include "env/thread_executor.h"
 #include "env/thread_pool.h"
 
@@ -64,6 +67,11 @@ Result<std::unique_ptr<FileLock>> MemoryEnv::lock_file(const std::string& path) 
 }
 
 std::string MemoryEnv::temporary_directory() { return kTemporaryDirectory; }
+
+Result<ProgramOutput> MemoryEnv::run_program(const ProgramStart& start) {
+  if (programs_) return programs_(start);
+  return posix_error("run", start.arguments.front(), ENOENT);
+}
 
 std::chrono::nanoseconds MemoryEnv::now() {
   const std::lock_guard lock(mutex_);

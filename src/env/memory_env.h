@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "env/env.h"
 #include "env/manual_executor.h"
@@ -38,6 +40,11 @@ class MemoryEnv final : public Env {
   /// disk.
   void set_capacity(std::uint64_t bytes) { disk_.set_capacity(bytes); }
 
+  /// What run_program() does from now on; without it there are no programs.
+  void set_programs(std::function<Result<ProgramOutput>(const ProgramStart&)> programs) {
+    programs_ = std::move(programs);
+  }
+
   /// The machine stops and starts again: unsynced bytes are gone, open files are dead, locks are
   /// free. See MemoryDisk. Clock, randomness and waiting jobs are left alone.
   void crash() { disk_.crash(); }
@@ -59,6 +66,7 @@ class MemoryEnv final : public Env {
   Result<std::uint64_t> free_bytes(const std::string& directory) override;
   Result<std::unique_ptr<FileLock>> lock_file(const std::string& path) override;
   std::string temporary_directory() override;
+  Result<ProgramOutput> run_program(const ProgramStart& start) override;
   std::chrono::nanoseconds now() override;
   std::uint64_t random() override;
   std::unique_ptr<Executor> new_executor(std::size_t threads) override;
@@ -70,6 +78,7 @@ class MemoryEnv final : public Env {
   const ExecutorKind executors_;
   MemoryDisk disk_;
   ManualQueue queue_;
+  std::function<Result<ProgramOutput>(const ProgramStart&)> programs_;
   std::mutex mutex_;
   std::chrono::nanoseconds clock_{0};  // guarded by mutex_
   std::uint64_t random_state_;         // guarded by mutex_

@@ -116,6 +116,15 @@ TEST(MemoryEnv, ManualJobsWaitForTheTest) {
   EXPECT_FALSE(env.run_next());
 }
 
+TEST(MemoryEnv, HasNoProgramsButThoseOfTheTest) {
+  MemoryEnv env;
+  EXPECT_EQ(env.run_program({{"peer", "-x"}}).error().code, ErrorCode::not_found);
+  env.set_programs([](const ProgramStart& start) -> Result<ProgramOutput> {
+    return ProgramOutput{.exit_code = 3, .out = start.arguments.at(1)};
+  });
+  EXPECT_EQ(env.run_program({{"peer", "-x"}})->out, "-x");
+}
+
 TEST(MemoryEnv, AManualExecutorDrainsOnlyItself) {
   MemoryEnv env(MemoryEnvOptions{.executors = ExecutorKind::manual});
   std::vector<int> order;

@@ -12,6 +12,7 @@
 #include "env/env.h"
 #include "env/posix_error.h"
 #include "env/posix_file.h"
+#include "env/posix_program.h"
 #include "env/thread_executor.h"
 #include "env/thread_pool.h"
 
@@ -87,6 +88,10 @@ class PosixEnv final : public Env {
     std::error_code reason;
     const std::filesystem::path directory = std::filesystem::temp_directory_path(reason);
     return reason ? "/tmp" : directory.string();
+  }
+
+  Result<ProgramOutput> run_program(const ProgramStart& start) override {
+    return run_posix_program(start);
   }
 
   std::chrono::nanoseconds now() override {

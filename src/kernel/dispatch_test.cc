@@ -93,6 +93,9 @@ TEST(Dispatch, EveryTableIsComplete) {
     EXPECT_NE(table->fold_page, nullptr);
     EXPECT_NE(table->fold_merge, nullptr);
     EXPECT_NE(table->fold_finish, nullptr);
+    EXPECT_NE(table->int8_peak, nullptr);
+    EXPECT_NE(table->bf16_peak, nullptr);
+    EXPECT_NE(table->sum_floats, nullptr);
   }
 }
 

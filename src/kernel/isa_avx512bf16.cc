@@ -1,4 +1,4 @@
-// The kernels of avx512, with a fold that has the machine's bf16 dot product. Flags:
+// The kernels of avx512, with a fold (and a peak) that has the machine's bf16 dot product. Flags:
 // src/CMakeLists.txt.
 #define HEADRACE_ISA avx512bf16
 #define HEADRACE_ISA_AVX512
@@ -14,6 +14,7 @@
 #include "kernel/kv_i16-inl.h"
 #include "kernel/kv_q8-inl.h"
 #include "kernel/fold-inl.h"
+#include "kernel/peak-inl.h"
 // clang-format on
 
 namespace headrace::kernel {
@@ -34,6 +35,9 @@ const KernelTable& table() {
     result.fold_page = fold_page;
     result.fold_merge = fold_merge;
     result.fold_finish = fold_finish;
+    result.int8_peak = int8_peak;
+    result.bf16_peak = bf16_peak;
+    result.sum_floats = sum_floats;
     return result;
   }();
   return with_bf16;

@@ -190,6 +190,14 @@ struct KernelTable {
   void (*fold_merge)(float* state, const float* partial, std::uint32_t head_dim);
   /// out[i] = weighted value / sum
   void (*fold_finish)(const float* state, std::uint32_t head_dim, float* out);
+
+  // Of no use but to measure what a core can do at best (peak-inl.h).
+  /// `steps` rounds of 8-bit dot products; returns how many additions and multiplications.
+  std::uint64_t (*int8_peak)(std::uint32_t steps);
+  /// The same for pairs of bf16; 0 where no instruction multiplies them.
+  std::uint64_t (*bf16_peak)(std::uint32_t steps);
+  /// Reads `count` values, a multiple of 128, as fast as they come.
+  float (*sum_floats)(const float* values, std::size_t count);
 };
 
 /// A state that has read nothing.

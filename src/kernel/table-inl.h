@@ -17,6 +17,7 @@
 #include "kernel/kv_i16-inl.h"
 #include "kernel/kv_q8-inl.h"
 #include "kernel/fold-inl.h"
+#include "kernel/peak-inl.h"
 // clang-format on
 
 namespace headrace::kernel::HEADRACE_ISA {
@@ -42,6 +43,9 @@ const KernelTable table = {
     .fold_page = fold_page,
     .fold_merge = fold_merge,
     .fold_finish = fold_finish,
+    .int8_peak = int8_peak,
+    .bf16_peak = bf16_peak,
+    .sum_floats = sum_floats,
 };
 
 }  // namespace headrace::kernel::HEADRACE_ISA

@@ -89,7 +89,7 @@ class Command : public testing::Test {
 TEST_F(Command, HelpNamesEveryCommandAndTeaches) {
   const auto help = run_command({"--help"});
   EXPECT_EQ(help.exit_code, 0) << help.err;
-  for (const char* command : {"run", "chat", "perplexity", "inspect"}) {
+  for (const char* command : {"run", "chat", "perplexity", "inspect", "bench"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     const auto own = run_command({command, "--help"});
     EXPECT_EQ(own.exit_code, 0) << own.err;
@@ -237,6 +237,44 @@ TEST_F(Command, InspectTellsGeometryAndCosts) {
     std::transform(out.begin(), out.end(), out.begin(), [](char c) { return c == 'q' ? 'Q' : c; });
     EXPECT_NE(out.find(text), std::string::npos) << text << " in\n" << result.out;
   }
+}
+
+TEST_F(Command, BenchMeasuresWithoutPeersAndWritesItsResults) {
+  const std::string results = directory_.path_of("results");
+  const auto result = run_command({"bench", "-m", model_, "--quick", "--rounds", "1", "--kv-disk",
+                                   kv_directory_, "--results", results});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* text : {"prefill-512", "decode-16", "memory, reading", "disk, writing"}) {
+    EXPECT_NE(result.out.find(text), std::string::npos) << text << " in\n" << result.out;
+  }
+  EXPECT_NE(result.err.find("llama.cpp is left out"), std::string::npos) << result.err;
+  const Json figures = Json::parse(read_bytes(results + "/results.json"));
+  ASSERT_EQ(figures.size(), 2U);
+  for (const Json& figure : figures) {
+    EXPECT_EQ(figure["engine"], "headrace");
+    EXPECT_GT(figure["tokens_per_second"].get<double>(), 1.0);
+    EXPECT_GT(figure["kv_bytes_peak"].get<std::uint64_t>(), 0U);
+  }
+  const Json machine = Json::parse(read_bytes(results + "/machine.json"));
+  EXPECT_GT(machine["limits"]["memory_read_bytes_per_second"].get<double>(), 1e8);
+  EXPECT_EQ(list_names(results),
+            (std::vector<std::string>{"decode.svg", "machine.json", "memory.svg", "prefill.svg",
+                                      "results.json", "results.md"}));
+}
+
+TEST_F(Command, BenchComparesSmallMemoryWithAll) {
+  const std::string json = directory_.path_of("figures.json");
+  const auto result = run_command({"bench", "-m", model_, "--no-limits", "--rounds", "2",
+                                   "--workloads", "prefill-2048,decode-2048", "--engines",
+                                   "headrace,headrace-half,headrace-eighth", "--kv-disk",
+                                   kv_directory_, "--json", json});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json figures = Json::parse(read_bytes(json));
+  ASSERT_GE(figures.size(), 4U) << result.err;
+  EXPECT_EQ(figures[1]["engine"], "headrace-half");
+  EXPECT_EQ(figures[1]["samples"].size(), 2U);
+  EXPECT_LE(figures[1]["kv_bytes_peak"].get<std::uint64_t>(),
+            figures[0]["kv_bytes_peak"].get<std::uint64_t>() / 2);
 }
 
 TEST_F(Command, ChatAnswersEveryLineAndEndsWithTheInput) {

@@ -1,0 +1,284 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/bench_engine.h"
+#include "cli/bench_limits.h"
+#include "cli/bench_report.h"
+#include "cli/bench_result.h"
+#include "cli/command.h"
+#include "cli/engine_flags.h"
+#include "cli/exit_code.h"
+
+namespace headrace {
+namespace {
+
+constexpr const char* footer =
+    "Examples:\n"
+    "  headrace bench -m model.gguf --quick\n"
+    "  headrace bench -m model.gguf --engines headrace,headrace-eighth --workloads decode-8192\n"
+    "  headrace bench -m model.gguf --llama-bench build/bench/llama-bench --results results\n"
+    "  headrace bench -m model.gguf --limits-only\n"
+    "\n"
+    "`make bench` of the source tree gets the peers and runs everything.\n"
+    "Engines: headrace, headrace-f16 and headrace-q8 (other KV types), headrace-half and\n"
+    "headrace-eighth (room for that part of the KV), llama.cpp (as it comes), llama.cpp-fa-off,\n"
+    "llama.cpp-fa-on, llama.cpp-q8, openvino-genai.";
+
+const std::vector<std::string> quick_engines = {"headrace", "llama.cpp", "openvino-genai"};
+const std::vector<std::string> quick_workloads = {"prefill-512", "decode-16"};
+
+struct BenchFlags {
+  BenchSetup setup;
+  std::string kv_disk;
+  std::vector<std::string> engines, workloads;
+  std::string json, markdown, plots, results;
+  std::uint32_t rounds = 0;  // 0: the default
+  bool quick = false, limits_only = false, no_limits = false;
+};
+
+/// Takes away what BenchPlan::begin has written on a terminal.
+void clear_line(CommandContext& context) {
+  if (context.err_is_terminal) context.err << "\r\033[K" << std::flush;
+}
+
+std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
+
+/// Replaces what the file holds.
+Result<void> write_file(Env& env, const std::string& path, const std::string& text) {
+  const OpenMode mode = env.exists(path) ? OpenMode::read_write : OpenMode::create_new;
+  HEADRACE_TRY_ASSIGN(const auto file, env.open_file(path, mode));
+  HEADRACE_TRY(file->truncate(0));
+  const Bytes bytes = std::as_bytes(std::span(text));
+  return file->write_at(0, std::span(&bytes, 1));
+}
+
+/// A path to write to that cannot work is found before the minutes of measuring.
+Result<void> prepare_outputs(Env& env, const BenchFlags& flags) {
+  for (const std::string& directory : {flags.plots, flags.results}) {
+    if (!directory.empty()) HEADRACE_TRY(env.make_directories(directory));
+  }
+  for (const std::string& file : {flags.json, flags.markdown}) {
+    const std::size_t slash = file.find_last_of('/');
+    if (slash == std::string::npos || slash == 0) continue;
+    if (!env.exists(file.substr(0, slash))) {
+      return Error{ErrorCode::not_found, "cannot write '" + file + "': there is no folder '" +
+                                             file.substr(0, slash) + "'"};
+    }
+  }
+  return {};
+}
+
+Result<void> write_outputs(Env& env, const BenchFlags& flags, const BenchReport& report) {
+  if (!flags.json.empty()) HEADRACE_TRY(write_file(env, flags.json, results_json(report)));
+  if (!flags.markdown.empty()) {
+    HEADRACE_TRY(write_file(env, flags.markdown, results_markdown(report, false)));
+  }
+  for (const std::string& directory : {flags.plots, flags.results}) {
+    if (directory.empty()) continue;
+    for (const auto& [name, svg] : charts(report)) {
+      HEADRACE_TRY(write_file(env, directory + "/" + name, svg));
+    }
+  }
+  if (flags.results.empty()) return {};
+  HEADRACE_TRY(write_file(env, flags.results + "/results.json", results_json(report)));
+  HEADRACE_TRY(write_file(env, flags.results + "/machine.json", machine_json(report)));
+  return write_file(env, flags.results + "/results.md", results_markdown(report, true));
+}
+
+std::vector<std::string> names_or(const std::vector<std::string>& given, bool quick,
+                                  const std::vector<std::string>& quick_names,
+                                  const std::vector<std::string>& otherwise) {
+  if (!given.empty()) return given;
+  return quick ? quick_names : otherwise;
+}
+
+/// What to run, nothing with --limits-only; says what is left out. Errors: invalid_argument.
+Result<BenchPlan> make_plan(const BenchFlags& flags, const BenchSetup& setup,
+                            const ModelInfo& model, CommandContext& context) {
+  BenchPlan plan;
+  if (flags.limits_only) return plan;
+  plan.rounds = flags.rounds != 0 ? flags.rounds : flags.quick ? 2 : 3;
+  plan.say = [&context](const std::string& line) {
+    clear_line(context);
+    context.err << "headrace: bench: " << line << std::endl;
+  };
+  if (context.err_is_terminal) {
+    plan.begin = [&context](const std::string& what) {
+      clear_line(context);
+      context.err << what << " ..." << std::flush;
+    };
+  }
+  std::vector<std::string> all_names;
+  for (const Workload& workload : all_workloads()) all_names.push_back(workload.name);
+  HEADRACE_TRY_ASSIGN(
+      const auto workloads,
+      choose_names("workload", names_or(flags.workloads, flags.quick, quick_workloads, all_names),
+                   all_names));
+  HEADRACE_TRY_ASSIGN(
+      const auto engines,
+      choose_names("engine",
+                   names_or(flags.engines, flags.quick, quick_engines, default_engine_names()),
+                   all_engine_names()));
+  for (const std::string& name : workloads) {
+    const auto known = std::find(all_names.begin(), all_names.end(), name) - all_names.begin();
+    const Result<Workload> workload =
+        fit_workload(all_workloads()[static_cast<std::size_t>(known)], model.trained_context);
+    if (workload.ok()) {
+      plan.workloads.push_back(*workload);
+    } else {
+      plan.say(name + " is left out: " + workload.error().message);
+    }
+  }
+  for (const std::string& name : engines) {
+    auto engine = make_bench_engine(name, setup, context);
+    if (engine.ok()) {
+      plan.engines.push_back(std::move(*engine));
+    } else {
+      plan.say(name + " is left out: " + engine.error().message);
+    }
+  }
+  if (plan.workloads.empty() || plan.engines.empty()) {
+    return Error{ErrorCode::invalid_argument, "nothing is left to measure"};
+  }
+  return plan;
+}
+
+Result<MachineLimits> limits(const BenchFlags& flags, const BenchSetup& setup,
+                             CommandContext& context) {
+  LimitsOptions options = {.threads = setup.threads,
+                           .disk_directory = setup.disk_directory.empty()
+                                                 ? context.env.temporary_directory()
+                                                 : setup.disk_directory};
+  if (flags.quick) {
+    options.memory_bytes /= 2;
+    options.disk_bytes /= 4;
+    options.rounds = 3;
+  }
+  context.err << "headrace: bench: the limits of this machine" << std::endl;
+  return measure_limits(context.env, options);
+}
+
+int bench(const BenchFlags& flags, CommandContext& context) {
+  const auto fail = [&](const Error& error, Phase phase) {
+    if (error.code == ErrorCode::cancelled && context.interrupts.pending()) {
+      return context.interrupts.exit_code();
+    }
+    return report_error(context.err, error, phase);
+  };
+  BenchSetup setup = flags.setup;
+  if (setup.threads == 0)
+    setup.threads = static_cast<std::uint32_t>(context.env.hardware_threads());
+  if (!flags.kv_disk.empty()) {
+    const Result<DiskPlace> place = parse_disk_place(flags.kv_disk);
+    if (!place.ok()) return fail(place.error(), Phase::opening);
+    setup.disk_directory = place->directory;
+  }
+  const Result<ModelInfo> model = context.inspect_model(setup.model_path);
+  if (!model.ok()) return fail(model.error(), Phase::opening);
+  const Result<BenchPlan> plan = make_plan(flags, setup, *model, context);
+  if (!plan.ok()) return fail(plan.error(), Phase::opening);
+  const Result<void> prepared = prepare_outputs(context.env, flags);
+  if (!prepared.ok()) return fail(prepared.error(), Phase::opening);
+
+  BenchReport report = {.machine = describe_machine(context.env),
+                        .limits = {},
+                        .has_limits = !flags.no_limits,
+                        .model = *model,
+                        .model_file = file_name(setup.model_path),
+                        .threads = setup.threads,
+                        .rounds = plan->rounds,
+                        .results = {}};
+  if (report.has_limits) {
+    const Result<MachineLimits> measured = limits(flags, setup, context);
+    if (!measured.ok()) return fail(measured.error(), Phase::running);
+    report.limits = *measured;
+  }
+  Result<std::vector<BenchResult>> results = run_plan(*plan);
+  if (!results.ok()) {
+    clear_line(context);
+    return fail(results.error(), Phase::running);
+  }
+  report.results = std::move(*results);
+  print_report(context.out, report);
+  const Result<void> written = write_outputs(context.env, flags, report);
+  if (!written.ok()) return fail(written.error(), Phase::running);
+  return exit_ok;
+}
+
+}  // namespace
+
+Command add_bench(CLI::App& program) {
+  const auto flags = std::make_shared<BenchFlags>();
+  CLI::App* command = program.add_subcommand(
+      "bench", "Measure this machine, this program and its peers on the same model, in turns");
+  command->add_option("-m,--model", flags->setup.model_path, "The model, a GGUF file")
+      ->required()
+      ->type_name("FILE");
+  CLI::Option* limits_only =
+      command->add_flag("--limits-only", flags->limits_only,
+                        "Only what the machine can do: memory, arithmetic, disk");
+  command->add_flag("--no-limits", flags->no_limits, "Everything but that")->excludes(limits_only);
+  command->add_flag("--quick", flags->quick,
+                    "Two small workloads, two rounds: in less than two minutes");
+  command->add_option("--rounds", flags->rounds, "Turns of every engine (default: 3)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command
+      ->add_option("--workloads", flags->workloads,
+                   "Such as prefill-512,decode-2048 (default: all that the model allows)")
+      ->delimiter(',')
+      ->type_name("LIST");
+  command
+      ->add_option("--engines", flags->engines, "Such as headrace,llama.cpp (default: see below)")
+      ->delimiter(',')
+      ->type_name("LIST");
+  command
+      ->add_option("--threads", flags->setup.threads,
+                   "Threads of each engine (default: one per core)")
+      ->check(CLI::Range(1, 256))
+      ->type_name("N");
+  command
+      ->add_option("--kv-disk", flags->kv_disk,
+                   "The disk that is measured, and where KV goes that does not fit (default: the "
+                   "temporary directory)")
+      ->type_name("DIR");
+
+  const std::string peers = "Peers";
+  command->add_option("--llama-bench", flags->setup.llama_bench, "llama.cpp's program of that name")
+      ->type_name("FILE")
+      ->group(peers);
+  command
+      ->add_option("--openvino-python", flags->setup.openvino_python,
+                   "A Python that has the package openvino-genai")
+      ->type_name("FILE")
+      ->group(peers);
+  flags->setup.openvino_script = "bench/openvino_peer.py";
+  command
+      ->add_option("--openvino-script", flags->setup.openvino_script,
+                   "What it runs (default: bench/openvino_peer.py)")
+      ->type_name("FILE")
+      ->group(peers);
+
+  const std::string outputs = "Results, besides the table";
+  command->add_option("--json", flags->json, "A list with an object for each figure")
+      ->type_name("FILE")
+      ->group(outputs);
+  command->add_option("--markdown", flags->markdown, "The tables as Markdown")
+      ->type_name("FILE")
+      ->group(outputs);
+  command->add_option("--plots", flags->plots, "Charts over the context length, as SVG")
+      ->type_name("DIR")
+      ->group(outputs);
+  command
+      ->add_option("--results", flags->results,
+                   "All of them, and machine.json with the limits and the memory")
+      ->type_name("DIR")
+      ->group(outputs);
+  command->footer(footer);
+  return {command, [flags](CommandContext& context) { return bench(*flags, context); }};
+}
+
+}  // namespace headrace
