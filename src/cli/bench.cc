@@ -112,11 +112,15 @@ Result<BenchPlan> make_plan(const BenchFlags& flags, const BenchSetup& setup,
     };
   }
   std::vector<std::string> all_names;
-  for (const Workload& workload : all_workloads()) all_names.push_back(workload.name);
-  HEADRACE_TRY_ASSIGN(
-      const auto workloads,
-      choose_names("workload", names_or(flags.workloads, flags.quick, quick_workloads, all_names),
-                   all_names));
+  std::vector<std::string> default_names;
+  for (const Workload& workload : all_workloads()) {
+    all_names.push_back(workload.name);
+    if (!workload.when_named) default_names.push_back(workload.name);
+  }
+  HEADRACE_TRY_ASSIGN(const auto workloads, choose_names("workload",
+                                                         names_or(flags.workloads, flags.quick,
+                                                                  quick_workloads, default_names),
+                                                         all_names));
   HEADRACE_TRY_ASSIGN(
       const auto engines,
       choose_names("engine",

@@ -27,6 +27,11 @@ Workload together(std::uint32_t sequences) {
           .sequences = sequences};
 }
 
+Workload when_named(Workload workload) {
+  workload.when_named = true;
+  return workload;
+}
+
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -37,8 +42,9 @@ std::string joined(const std::vector<std::string>& names) {
 
 std::span<const Workload> all_workloads() {
   static const std::array all = {
-      prefill(512), prefill(2048), prefill(8192), prefill(16384), prefill(32768), decode(16),
-      decode(2048), decode(8192),  decode(16384), decode(32768),  together(8),
+      prefill(512),   prefill(2048), prefill(8192), prefill(16384),
+      prefill(32768), decode(16),    decode(2048),  when_named(decode(4096)),
+      decode(8192),   decode(16384), decode(32768), together(8),
   };
   return all;
 }

@@ -23,6 +23,7 @@ struct Workload {
   std::uint32_t prompt_tokens = 0;  ///< of each sequence
   std::uint32_t steps = 0;          ///< measured after the prompt; 0 for prefill
   std::uint32_t sequences = 1;
+  bool when_named = false;  ///< not part of a run that names no workloads
 
   /// Tokens that a sequence has at the end.
   std::uint32_t context_tokens() const { return prompt_tokens + steps; }

@@ -1,9 +1,9 @@
 // Attention of one segment of rows over a PageStream: the fold of kernel/fold-inl.h, spread over
 // the workers.
 //
-// One row: a task is one page and kv head; partials are merged in page order afterwards. Many rows:
-// a task is one kv head and a run of rows, which goes through the pages in order. Both do the same
-// additions in the same order (invariant 2).
+// One row: a task is a run of kv heads of pages; partials are merged in page order afterwards. Many
+// rows: a task is one kv head and a run of rows, which goes through the pages in order. Both do the
+// same additions in the same order (invariant 2).
 #pragma once
 
 #include <cstdint>
