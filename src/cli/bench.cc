@@ -27,8 +27,8 @@ constexpr const char* footer =
     "headrace-eighth (room for that part of the KV), llama.cpp (as it comes), llama.cpp-fa-off,\n"
     "llama.cpp-fa-on, llama.cpp-q8, openvino-genai.";
 
-const std::vector<std::string> quick_engines = {"headrace", "llama.cpp", "openvino-genai"};
-const std::vector<std::string> quick_workloads = {"prefill-512", "decode-16"};
+std::vector<std::string> quick_engines() { return {"headrace", "llama.cpp", "openvino-genai"}; }
+std::vector<std::string> quick_workloads() { return {"prefill-512", "decode-16"}; }
 
 struct BenchFlags {
   BenchSetup setup;
@@ -79,7 +79,7 @@ Result<void> write_outputs(Env& env, const BenchFlags& flags, const BenchReport&
   for (const std::string& directory : {flags.plots, flags.results}) {
     if (directory.empty()) continue;
     for (const auto& [name, svg] : charts(report)) {
-      HEADRACE_TRY(write_file(env, directory + "/" + name, svg));
+      HEADRACE_TRY(write_file(env, std::string(directory).append("/").append(name), svg));
     }
   }
   if (flags.results.empty()) return {};
@@ -119,12 +119,12 @@ Result<BenchPlan> make_plan(const BenchFlags& flags, const BenchSetup& setup,
   }
   HEADRACE_TRY_ASSIGN(const auto workloads, choose_names("workload",
                                                          names_or(flags.workloads, flags.quick,
-                                                                  quick_workloads, default_names),
+                                                                  quick_workloads(), default_names),
                                                          all_names));
   HEADRACE_TRY_ASSIGN(
       const auto engines,
       choose_names("engine",
-                   names_or(flags.engines, flags.quick, quick_engines, default_engine_names()),
+                   names_or(flags.engines, flags.quick, quick_engines(), default_engine_names()),
                    all_engine_names()));
   for (const std::string& name : workloads) {
     const auto known = std::find(all_names.begin(), all_names.end(), name) - all_names.begin();

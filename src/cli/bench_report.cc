@@ -275,7 +275,8 @@ std::string results_markdown(const BenchReport& report, bool has_charts) {
   }
   if (report.has_limits) text += "\n" + limits_grid(report.limits).to_markdown();
   if (has_charts) {
-    for (const auto& [file, svg] : charts(report)) text += "\n![" + file + "](" + file + ")\n";
+    for (const auto& [file, svg] : charts(report))
+      text.append("\n![").append(file).append("](").append(file).append(")\n");
   }
   return text;
 }

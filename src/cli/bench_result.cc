@@ -60,6 +60,7 @@ Result<std::vector<BenchResult>> run_plan(const BenchPlan& plan) {
   std::vector<BenchResult> results;
   for (const Workload& workload : plan.workloads) {
     std::vector<Runner> runners;
+    runners.reserve(plan.engines.size());
     for (const auto& engine : plan.engines) {
       runners.push_back({engine.get(), {.workload = workload, .engine = engine->name()}});
     }

@@ -45,13 +45,13 @@ void TextGrid::print(std::ostream& out) const {
 std::string TextGrid::to_markdown() const {
   std::string text;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
-    text += "|";
+    text += '|';
     for (const std::string& cell : rows_[i]) text += " " + cell + " |";
-    text += "\n";
+    text += '\n';
     if (i > 0) continue;
     text += "|---|";
     for (std::size_t column = 1; column < rows_[i].size(); ++column) text += "---:|";
-    text += "\n";
+    text += '\n';
   }
   return text;
 }

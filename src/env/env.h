@@ -86,10 +86,10 @@ struct ProgramStart {
 
 /// What a program left behind.
 struct ProgramOutput {
-  int exit_code = 0;     ///< 128 + signal where a signal ended it
-  std::string out = {};  ///< standard output
-  std::string err = {};  ///< the last 4 KiB of standard error
-  std::uint64_t peak_rss_bytes = 0;
+  int exit_code = 0;                 ///< 128 + signal where a signal ended it
+  std::string out = {};              ///< standard output
+  std::string err = {};              ///< the last 4 KiB of standard error
+  std::uint64_t peak_rss_bytes = 0;  ///< of its memory; 0: not known
 };
 
 class Env {

@@ -128,7 +128,12 @@ Result<ProgramOutput> run_posix_program(const ProgramStart& start) {
   }
   if (cancelled) return Error{ErrorCode::cancelled, "stopped '" + start.arguments.front() + "'"};
   output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  output.peak_rss_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;  // counted in KiB
+  // Before a child runs its program it is a copy of us, and Linux counts that too: what is not more
+  // than we have ever held says nothing about the program.
+  rusage own = {};
+  const bool is_its_own = ::getrusage(RUSAGE_SELF, &own) == 0 && usage.ru_maxrss > own.ru_maxrss;
+  output.peak_rss_bytes =
+      is_its_own ? static_cast<std::uint64_t>(usage.ru_maxrss) * 1024 : 0;  // counted in KiB
   return output;
 }
 

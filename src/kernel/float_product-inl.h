@@ -121,7 +121,7 @@ static void float_few_rows_product(const WeightRows& weights, std::uint32_t firs
       if constexpr (Rows == 1) {
         while (columns - c > lanes && c < columns) tile.template operator()<2>();
       }
-      while (c < columns) tile.template operator()<1>();
+      while (c < columns) tile.template operator()<1>();  // NOLINT(bugprone-infinite-loop): moves c
     });
   }
 }

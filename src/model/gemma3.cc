@@ -37,9 +37,10 @@ Result<std::vector<std::uint32_t>> read_windows(const GgufFile& file, std::uint3
 
 Result<void> read_more(const GgufFile& file, ModelShape& shape) {
   shape.embedding_scale = std::sqrt(static_cast<float>(shape.embedding));
-  if (shape.layers == layers_of_27b && shape.query_heads > 0)
-    shape.attention_scale =
-        1.0 / std::sqrt(static_cast<double>(shape.embedding / shape.query_heads));
+  if (shape.layers == layers_of_27b && shape.query_heads > 0) {
+    const std::uint32_t width = shape.embedding / shape.query_heads;
+    shape.attention_scale = 1.0 / std::sqrt(static_cast<double>(width));
+  }
   HEADRACE_TRY_ASSIGN(const auto cap, file.get_float("gemma3.final_logit_softcapping"));
   shape.logit_cap = static_cast<float>(cap.value_or(0.0));
   const std::string window_key = "gemma3.attention.sliding_window";
