@@ -7,17 +7,8 @@
 
 namespace headrace::kernel::HEADRACE_ISA {
 
-struct Bf16Kv {
+struct Bf16Kv : SumTiles {
   using Weight = std::uint16_t;
-#if defined(HEADRACE_ISA_AVX512)
-  static constexpr int score_vectors = 6;
-  static constexpr int score_tiles = 4;  // 4 keys and 24 sums in 32 registers
-  static constexpr int value_vectors = 6;
-#else
-  static constexpr int score_vectors = 4;
-  static constexpr int score_tiles = 1;
-  static constexpr int value_vectors = 2;
-#endif
   static constexpr bool odd_parts = true;
 
   static void store_row(const float* k, const float* v, std::uint32_t token, const PageHead& page) {

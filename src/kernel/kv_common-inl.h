@@ -17,6 +17,19 @@ HEADRACE_INLINE void prefetch_for(const void* p) {
   if constexpr (Vectors <= 4) __builtin_prefetch(static_cast<const std::byte*>(p) + ahead);
 }
 
+/// How many sums of a score and of a value are kept in registers at once.
+struct SumTiles {
+#if defined(HEADRACE_ISA_AVX512)
+  static constexpr int score_vectors = 6;
+  static constexpr int score_tiles = 4;    // 4 keys and 24 sums in 32 registers
+  static constexpr int value_vectors = 6;  // 4 values and 24 sums
+#else
+  static constexpr int score_vectors = 4;
+  static constexpr int score_tiles = 1;
+  static constexpr int value_vectors = 2;
+#endif
+};
+
 template <int Vectors, int Tiles>
 HEADRACE_INLINE void store_scores(const F (&sums)[Vectors][Tiles], std::uint32_t tile, float* out,
                                   std::size_t stride) {

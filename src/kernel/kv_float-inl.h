@@ -26,18 +26,9 @@ struct Element<KvType::f32> {
 };
 
 template <KvType Type>
-struct FloatKv {
+struct FloatKv : SumTiles {
   using Raw = typename Element<Type>::Raw;
   using Weight = float;
-#if defined(HEADRACE_ISA_AVX512)
-  static constexpr int score_vectors = 6;
-  static constexpr int score_tiles = 4;    // 4 keys and 24 sums in 32 registers
-  static constexpr int value_vectors = 6;  // 4 values and 24 sums
-#else
-  static constexpr int score_vectors = 4;
-  static constexpr int score_tiles = 1;
-  static constexpr int value_vectors = 2;
-#endif
   static constexpr bool odd_parts = true;
 
   static void store_row(const float* k, const float* v, std::uint32_t token, const PageHead& page) {

@@ -36,6 +36,18 @@ void flip_a_bit(std::string& bytes, std::size_t at, std::mt19937_64& random) {
   bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ (1U << (random() % 8)));
 }
 
+void flip_a_bit_of_one_page(std::string& bytes, std::mt19937_64& random) {
+  if (bytes.size() < slot_bytes) return;
+  const std::size_t slot = random() % (bytes.size() / slot_bytes);
+  flip_a_bit(bytes, slot * slot_bytes + header_bytes + random() % payload_bytes, random);
+}
+
+void flip_a_bit_of_every_page(std::string& bytes, std::mt19937_64& random) {
+  for (std::size_t slot = 0; slot + slot_bytes <= bytes.size(); slot += slot_bytes) {
+    flip_a_bit(bytes, slot + header_bytes + random() % payload_bytes, random);
+  }
+}
+
 class DamagedPage : public testing::Test {
  protected:
   void SetUp() override {
@@ -128,20 +140,12 @@ TEST_F(DamagedPage, IsNotMadeUpWhenNothingIsDamaged) {
 }
 
 TEST_F(DamagedPage, WithOneFlippedBitIsComputedAgain) {
-  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
-    if (bytes.size() < slot_bytes) return;
-    const std::size_t slot = random() % (bytes.size() / slot_bytes);
-    flip_a_bit(bytes, slot * slot_bytes + header_bytes + random() % payload_bytes, random);
-  });
+  expect_same_logits_despite(flip_a_bit_of_one_page);
   expect_repairs();
 }
 
 TEST_F(DamagedPage, IsComputedAgainWhenEveryStoredPageHasAFlippedBit) {
-  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
-    for (std::size_t slot = 0; slot + slot_bytes <= bytes.size(); slot += slot_bytes) {
-      flip_a_bit(bytes, slot + header_bytes + random() % payload_bytes, random);
-    }
-  });
+  expect_same_logits_despite(flip_a_bit_of_every_page);
   expect_repairs();
 }
 
@@ -161,20 +165,12 @@ class DamagedPageOfAModelWithWindows : public DamagedPage {
 };
 
 TEST_F(DamagedPageOfAModelWithWindows, IsComputedAgain) {
-  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
-    if (bytes.size() < slot_bytes) return;
-    const std::size_t slot = random() % (bytes.size() / slot_bytes);
-    flip_a_bit(bytes, slot * slot_bytes + header_bytes + random() % payload_bytes, random);
-  });
+  expect_same_logits_despite(flip_a_bit_of_one_page);
   expect_repairs();
 }
 
 TEST_F(DamagedPageOfAModelWithWindows, IsComputedAgainWhenEveryStoredPageHasAFlippedBit) {
-  expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
-    for (std::size_t slot = 0; slot + slot_bytes <= bytes.size(); slot += slot_bytes) {
-      flip_a_bit(bytes, slot + header_bytes + random() % payload_bytes, random);
-    }
-  });
+  expect_same_logits_despite(flip_a_bit_of_every_page);
   expect_repairs();
 }
 
