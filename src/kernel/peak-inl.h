@@ -55,11 +55,7 @@ static std::uint64_t bf16_peak([[maybe_unused]] std::uint32_t steps) {
   } operands;
   std::memset(&operands, 0, sizeof operands);
   const auto multiply = [&](F sum, std::uint32_t row, std::uint32_t column) {
-    std::int32_t pair;
-    std::memcpy(&pair, operands.rows[row], sizeof pair);
-    return F{_mm512_dpbf16_ps(
-        sum.v, reinterpret_cast<__m512bh>(_mm512_load_si512(operands.columns[column])),
-        reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair)))};
+    return dot2(sum, set1_pair(operands.rows[row]), load_pairs(operands.columns[column]));
   };
   return repeat_tile(steps, zero(), &operands, multiply) * lanes * 2 * 2;
 #else
