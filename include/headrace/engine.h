@@ -71,6 +71,7 @@ struct KvStats {
   std::uint64_t kv_bytes_needed = 0;  ///< KV of the longest sequence so far, everything in memory
   std::uint64_t kv_bytes_peak = 0;    ///< most bytes of pool + metadata + IO buffers held at once
   std::uint64_t kv_bytes_limit = 0;   ///< the limit in force
+  std::uint64_t tokens_reused = 0;    ///< taken over from other texts instead of read
   std::uint64_t pages_sealed = 0;
   std::uint64_t pages_written = 0;  ///< to the disk tier
   std::uint64_t pages_filled_from_disk = 0;
@@ -85,6 +86,7 @@ struct Generation {
   std::vector<TokenId> tokens;
   std::string finish_reason;         ///< "stop", "length" or "cancelled"
   std::uint32_t prompt_tokens = 0;   ///< tokens read in this call
+  std::uint32_t reused_tokens = 0;   ///< those of them that another text had left in the cache
   std::uint32_t guessed_tokens = 0;  ///< by GenerateOptions::prompt_lookup_tokens
   std::uint32_t guesses_kept = 0;    ///< those of them that the model would have drawn
   double prefill_seconds = 0;
@@ -168,7 +170,8 @@ class Engine {
   virtual Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const = 0;
 
   /// A new, empty sequence. Errors: out_of_budget.
-  virtual Result<std::unique_ptr<Sequence>> new_sequence() = 0;
+  Result<std::unique_ptr<Sequence>> new_sequence() { return new_sequence(SequenceOptions()); }
+  virtual Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) = 0;
 
   /// Reads tokens into several sequences of this engine with one pass over the weights, which is
   /// what decoding is bound by. Each gets the logits() that append() would have given it, bit for

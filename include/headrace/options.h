@@ -26,6 +26,9 @@ struct KvOptions {
   /// Tokens of a block: the unit of sealing and of movement between tiers. A multiple of 16, 16 to
   /// 4096.
   std::uint32_t tokens_per_block = 256;
+  /// Blocks of texts that have ended stay as long as there is room, and a text that begins alike
+  /// takes them over instead of reading. Changes speed, never results.
+  bool reuse = true;
 };
 
 /// What an Engine is opened with.
@@ -39,6 +42,12 @@ struct EngineOptions {
   /// Most prompt tokens of one forward pass. Changes speed, never results.
   std::uint32_t chunk_tokens = 512;
   KvOptions kv = {};
+};
+
+/// What a Sequence is started with.
+struct SequenceOptions {
+  /// Texts share keys and values with those of the same tenant only.
+  std::string tenant = {};
 };
 
 /// How the next token is chosen. The defaults are greedy: the most likely token, no randomness.

@@ -37,13 +37,20 @@ std::uint32_t sequences_with_rebuild(const PageStoreOptions& options) {
   return options.sequences + (options.has_windows() ? 1 : 0);
 }
 
-/// Page tables and tokens of all sequences, and what the pool and the eviction policy note per
-/// slot.
+/// Blocks in use, and as many again that nobody uses.
+std::uint32_t index_blocks(const PageStoreOptions& options) {
+  return 2 * sequences_with_rebuild(options) * blocks_of(options);
+}
+
+/// Page tables, tokens and blocks of all sequences, and what the pool and the eviction policy note
+/// per slot.
 std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t slots) {
   constexpr std::uint64_t bytes_per_slot = 256;
   const std::uint64_t table =
-      PageTable::bytes(options.layers, blocks_of(options)) + options.context * sizeof(TokenId);
-  return sequences_with_rebuild(options) * table + slots * bytes_per_slot;
+      PageTable::bytes(blocks_of(options)) + options.context * sizeof(TokenId);
+  const std::uint64_t block = BlockIndex::block_bytes(options.layers, options.shape.tokens);
+  return sequences_with_rebuild(options) * table + index_blocks(options) * block +
+         slots * bytes_per_slot;
 }
 
 }  // namespace
@@ -65,6 +72,7 @@ std::uint64_t full_memory_bytes(const PageStoreOptions& options) {
 Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   MemoryPlan plan;
   plan.blocks_max = blocks_of(options);
+  plan.index_blocks = index_blocks(options);
   const std::uint64_t slot_bytes = PagePool::slot_bytes(options.shape);
   const std::uint64_t full = full_memory_bytes(options);
   plan.limit_bytes = options.memory_bytes == 0 ? full : options.memory_bytes;

@@ -8,6 +8,25 @@
 #include "tier/disk_tier.h"
 
 namespace headrace {
+namespace {
+
+HashSecret new_secret(Env& env) {
+  HashSecret secret;
+  for (std::size_t i = 0; i < secret.size(); ++i) {
+    secret[i] = static_cast<std::byte>(env.random() >> 32);
+  }
+  return secret;
+}
+
+Digest128 settings_digest(const PageStoreOptions& options) {
+  Hasher hasher;
+  hasher.value(options.model).value(options.numerics).value(options.layers);
+  hasher.value(options.shape.tokens).value(options.shape.kv_heads).value(options.shape.head_dim);
+  return hasher.value(options.shape.type).finish();
+}
+
+}  // namespace
+
 Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOptions& options) {
   HEADRACE_TRY_ASSIGN(const MemoryPlan plan, plan_memory(options));
   std::unique_ptr<Tier> tier;
@@ -15,8 +34,14 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
     HEADRACE_TRY_ASSIGN(tier, open_disk_tier(env, tier_options(options)));
   }
   HEADRACE_TRY_ASSIGN(PagePool pool, PagePool::create(options.shape, plan.slots));
+  BlockIndexOptions index;
+  index.layers = options.layers;
+  index.tokens_per_block = options.shape.tokens;
+  index.blocks_max = plan.index_blocks;
+  index.secret = new_secret(env);
+  index.settings = settings_digest(options);
   std::unique_ptr<PageStore> store(
-      new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tier)));
+      new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tier), index));
   store->stream_slots_ = plan.stream_slots;
   store->blocks_max_ = plan.blocks_max;
   HEADRACE_TRY_ASSIGN(Reservation pool_bytes, store->budget_.reserve(plan.pool_bytes, "KV pool"));
@@ -34,15 +59,20 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
 }
 
 PageStore::PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
-                     std::unique_ptr<Tier> tier)
+                     std::unique_ptr<Tier> tier, const BlockIndexOptions& index)
     : options_(options),
       budget_(limit_bytes),
       pool_(std::move(pool)),
       tier_(std::move(tier)),
+      index_(index),
       policy_(new_newest_first_policy()),
-      windowed_policy_(new_newest_first_policy()) {}
+      windowed_policy_(new_newest_first_policy()),
+      block_policy_(new_lru_policy()) {}
 
-PageStore::~PageStore() { HEADRACE_CHECK(tracked_.empty(), "a sequence outlives its cache"); }
+PageStore::~PageStore() {
+  HEADRACE_CHECK(tracked_.empty() && live_sequences_ == 0, "a sequence outlives its cache");
+  while (!in_flight_.empty()) wait();
+}
 
 Result<void> PageStore::admit_sequence() {
   if (live_sequences_ == options_.sequences) {
@@ -59,100 +89,227 @@ void PageStore::admit_rebuild() {
   rebuilding_ = true;
 }
 
-PageIdentity PageStore::identity(const PageTable& table, std::uint32_t layer,
-                                 std::uint32_t block) const {
+std::uint32_t PageStore::slots_available() const {
+  const std::size_t leaving = (tier_ == nullptr ? 0 : tracked_.size()) + unused_resident_pages_;
+  return pool_.free_slots() + static_cast<std::uint32_t>(leaving);
+}
+
+PageIdentity PageStore::identity(const Block& block, std::uint32_t layer) const {
   PageIdentity identity;
-  identity.key = {table.block(block).key, layer};
+  identity.key = {block.key, layer};
   identity.model = options_.model;
-  identity.first_position = table.first_position(block);
+  identity.first_position = block.first_position;
   identity.shape = options_.shape;
   return identity;
 }
 
-void PageStore::track(const PageId& id, PageTable& table) {
-  tracked_.emplace(id, &table);
-  policy_of(id.layer).track(id);
+PageId PageStore::page_id(const Block& block, std::uint32_t layer) {
+  // The policies order the pages of all texts by their place in the text.
+  return {block.id, block.first_position, layer};
 }
 
-void PageStore::forget(const PageId& id, PageTable& table) {
-  tracked_.erase(id);
-  policy_of(id.layer).untrack(id);
-  PageEntry& page = table.page(id.layer, id.block);
-  if (page.slot) pool_.release(*page.slot);
-  if (page.stored) tier_->erase({table.block(id.block).key, id.layer});
-  page = {};
+void PageStore::track(Block& block, std::uint32_t layer) {
+  const PageId id = page_id(block, layer);
+  if (tracked_.emplace(id, &block).second) policy_of(layer).track(id);
 }
 
-Result<void> PageStore::demote(const PageId& id) {
-  PageTable& table = *tracked_.at(id);
-  PageEntry& page = table.page(id.layer, id.block);
-  if (!page.stored) HEADRACE_TRY(store(table, id.layer, id.block, *page.slot));
-  page.stored = true;
+void PageStore::untrack(Block& block, std::uint32_t layer) {
+  const PageId id = page_id(block, layer);
+  if (tracked_.erase(id) > 0) policy_of(layer).untrack(id);
+}
+
+void PageStore::free_slot(PageEntry& page) {
   pool_.release(*page.slot);
   page.slot.reset();
-  policy_of(id.layer).untrack(id);
-  tracked_.erase(id);
-  return {};
 }
 
-std::optional<PageId> PageStore::victim() const {
-  const std::optional<PageId> lasting = policy_->victim();
-  return lasting ? lasting : windowed_policy_->victim();
-}
+// --- Making room ------------------------------------------------------------------------------
 
 Result<void> PageStore::make_room(std::uint32_t slots) {
+  write_error_ = {};
   while (pool_.free_slots() < slots) {
-    const std::optional<PageId> victim = this->victim();
-    if (!victim || tier_ == nullptr) {
+    if (!write_error_.ok()) return write_error_;
+    if (pool_.free_slots() + leaving_ < slots &&
+        (let_unused_page_leave() || let_used_page_leave())) {
+      continue;
+    }
+    if (!write_error_.ok()) return write_error_;
+    if (leaving_ == 0) {
       return Error{ErrorCode::out_of_budget, "the KV memory of " +
                                                  format_byte_count(budget_.limit_bytes()) +
                                                  " is taken by the open pages of other sequences; "
                                                  "raise --kv-memory or run fewer at once"};
     }
-    HEADRACE_TRY(demote(*victim));
+    wait();
   }
   return {};
 }
 
-bool PageStore::start_load(const PageTable& table, std::uint32_t layer, std::uint32_t block,
-                           SlotIndex slot, Done done) {
-  const PageEntry& page = table.page(layer, block);
-  Result<TierTicket> ticket =
-      tier_->submit_get(identity(table, layer, block), page.checksum, pool_.bytes(slot));
-  if (ticket.ok()) {
-    in_flight_.emplace(*ticket, std::move(done));
+void PageStore::make_room_of_unused(std::uint32_t slots) {
+  while (pool_.free_slots() < slots) {
+    if (pool_.free_slots() + leaving_ < slots && let_unused_page_leave()) continue;
+    if (leaving_ == 0) return;
+    wait();
+  }
+}
+
+/// Starts to let a page go. False: the tier has no room in its queue, wait first.
+bool PageStore::let_page_leave(Block& block, std::uint32_t layer) {
+  PageEntry& page = block.pages[layer];
+  if (!page.writing && page.stored) {
+    free_slot(page);
+  } else if (page.writing || start_put(block, layer)) {
+    page.leaving = true;
+    ++leaving_;
+  } else {
+    return false;
+  }
+  if (block.users > 0) {
+    untrack(block, layer);
+  } else {
+    --unused_resident_pages_;
+  }
+  return true;
+}
+
+bool PageStore::let_used_page_leave() {
+  if (tier_ == nullptr) return false;
+  const std::optional<PageId> lasting = policy_->victim();
+  const std::optional<PageId> victim = lasting ? lasting : windowed_policy_->victim();
+  return victim && let_page_leave(*tracked_.at(*victim), victim->layer);
+}
+
+bool PageStore::let_unused_page_leave() {
+  if (unused_resident_pages_ == 0) return false;
+  const auto leaves_pool = [this](BlockId id) {
+    const Block& block = *sealed_.at(id);
+    if (block.users > 0) return false;
+    return tier_ == nullptr ? may_be_dropped(block)
+                            : std::ranges::any_of(block.pages, [](const PageEntry& page) {
+                                return page.slot && !page.leaving;
+                              });
+  };
+  const std::optional<BlockId> victim = block_policy_->victim(leaves_pool);
+  if (!victim) return false;
+  Block& block = *sealed_.at(*victim);
+  if (tier_ == nullptr) {
+    drop(block);
     return true;
   }
-  if (ticket.error().code != ErrorCode::out_of_budget) done(std::move(ticket).error());
+  for (std::uint32_t layer = options_.layers; layer-- > 0;) {
+    const PageEntry& page = block.pages[layer];
+    if (page.slot && !page.leaving) return let_page_leave(block, layer);
+  }
   return false;
 }
 
-Result<void> PageStore::store(const PageTable& table, std::uint32_t layer, std::uint32_t block,
-                              SlotIndex slot) {
-  bool finished = false;
-  Result<void> outcome;
+// --- IO ---------------------------------------------------------------------------------------
+
+/// Writes a resident page. False: the queue is full.
+bool PageStore::start_put(Block& block, std::uint32_t layer) {
+  PageEntry& page = block.pages[layer];
+  Result<TierTicket> ticket =
+      tier_->submit_put(identity(block, layer), page.checksum, pool_.bytes(*page.slot));
+  if (!ticket.ok()) {
+    if (in_flight_.empty()) write_error_ = std::move(ticket).error();
+    return false;
+  }
+  page.writing = true;
+  in_flight_.emplace(*ticket, [this, &block, layer](Result<void> outcome) {
+    finish_put(block, layer, std::move(outcome));
+  });
+  return true;
+}
+
+void PageStore::finish_put(Block& block, std::uint32_t layer, Result<void> outcome) {
+  PageEntry& page = block.pages[layer];
+  const bool no_room = !outcome.ok() && outcome.error().code == ErrorCode::out_of_budget;
+  // Still marked as being written, so that this block is not what makes room.
+  const bool again = page.leaving && no_room && free_disk_room();
+  page.writing = false;
+  if (again && start_put(block, layer)) return;
+  const bool leaving = std::exchange(page.leaving, false);
+  if (leaving) --leaving_;
+  if (outcome.ok()) {
+    page.stored = true;
+    ++counters_.pages_written;
+    if (leaving) free_slot(page);
+  } else if (!leaving) {
+    // It stays where it is.
+  } else if (block.users > 0) {
+    track(block, layer);
+    write_error_ = disk_error(outcome.error());
+  } else {
+    // Nobody waits for this block: its text can be read again.
+    free_slot(page);
+  }
+}
+
+bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Done done) {
+  PageEntry& page = block.pages[layer];
+  Result<TierTicket> ticket =
+      tier_ == nullptr
+          ? Error{ErrorCode::not_found, "there is no tier that could have this page"}
+          : tier_->submit_get(identity(block, layer), page.checksum, pool_.bytes(slot));
+  if (ticket.ok()) {
+    in_flight_.emplace(*ticket, [&page, done = std::move(done)](Result<void> outcome) {
+      if (!outcome.ok()) page.stored = false;  // the tier has dropped it
+      done(std::move(outcome));
+    });
+    return true;
+  }
+  if (ticket.error().code != ErrorCode::out_of_budget) {
+    page.stored = false;
+    done(std::move(ticket).error());
+  }
+  return false;
+}
+
+Result<void> PageStore::store(Block& block, std::uint32_t layer, SlotIndex slot) {
+  PageEntry& page = block.pages[layer];
   while (true) {
-    Result<TierTicket> ticket = tier_->submit_put(
-        identity(table, layer, block), table.page(layer, block).checksum, pool_.bytes(slot));
+    bool finished = false;
+    Result<void> outcome;
+    Result<TierTicket> ticket =
+        tier_->submit_put(identity(block, layer), page.checksum, pool_.bytes(slot));
     if (ticket.ok()) {
       in_flight_.emplace(*ticket, [&](Result<void> result) {
         finished = true;
         outcome = std::move(result);
       });
-      break;
+      while (!finished) wait();
+      if (outcome.ok()) {
+        page.stored = true;
+        ++counters_.pages_written;
+        return {};
+      }
+      if (outcome.error().code == ErrorCode::out_of_budget && free_disk_room()) continue;
+      return disk_error(outcome.error());
     }
-    if (ticket.error().code != ErrorCode::out_of_budget || in_flight_.empty())
+    if (ticket.error().code != ErrorCode::out_of_budget || in_flight_.empty()) {
       return std::move(ticket).error();
+    }
     wait();
   }
-  while (!finished) wait();
-  if (!outcome.ok()) {
-    return Error{outcome.error().code,
-                 "a KV page could not be kept on disk: " + outcome.error().message +
-                     "; free space or give another place with --kv-disk, or raise --kv-memory"};
+}
+
+Error PageStore::disk_error(const Error& error) {
+  return {error.code,
+          "a KV page could not be kept on disk: " + error.message +
+              "; free space or give another place with --kv-disk, or raise --kv-memory"};
+}
+
+bool PageStore::keep_streamed(Block& block, std::uint32_t layer, SlotIndex slot) {
+  PageEntry& page = block.pages[layer];
+  const std::int64_t free_after = std::int64_t{pool_.free_slots()} + streaming_ - 1;
+  if (page.slot || free_after < std::int64_t{stream_slots_} + rebuild_slots()) return false;
+  page.slot = slot;
+  if (block.users > 0) {
+    track(block, layer);
+  } else {
+    ++unused_resident_pages_;
   }
-  ++counters_.pages_written;
-  return {};
+  return true;
 }
 
 void PageStore::reap() {

@@ -1,7 +1,11 @@
-// PageStore: the pool and the tier below it under one budget. Hands out slots (letting sealed pages
-// go to the tier when none is free), loads pages back, and keeps the books.
+// PageStore: the blocks of all sequences, the pool and the tiers below it, under one budget. Hands
+// out slots (letting pages go to a tier when none is free), loads pages back, shares sealed blocks,
+// and keeps the books.
 //
-// Used by the engine loop alone; IO runs on the tier's threads.
+// A sealed block that no sequence uses stays until its room is needed, so that a text which begins
+// alike finds it; children leave before their parents.
+//
+// Used by the engine loop alone; IO runs on the tiers' threads.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +13,9 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -17,8 +23,10 @@
 #include "codec/sealed_page.h"
 #include "env/env.h"
 #include "headrace/engine.h"
+#include "index/block_index.h"
 #include "page/page_table.h"
 #include "page/pool.h"
+#include "policy/cache_policy.h"
 #include "policy/eviction.h"
 #include "tier/tier.h"
 
@@ -34,9 +42,13 @@ struct PageStoreOptions {
   std::uint32_t sequences = 4;    ///< most of them alive at once
   /// Limit of pool + metadata + IO buffers. 0: what full contexts of all sequences need.
   std::uint64_t memory_bytes = 0;
-  std::string disk_directory;    ///< used only when not everything fits
+  std::string disk_directory;
   std::uint64_t disk_bytes = 0;  ///< 0: no limit but the device
-  Digest128 model;
+  /// Blocks that no sequence uses stay for texts that begin alike.
+  bool reuse = true;
+  Digest128 model;  ///< of the model file
+  Digest128
+      numerics;  ///< of what else the bytes of pages depend on: kernels, settings of the model
 
   std::uint32_t window(std::uint32_t layer) const { return windows.empty() ? 0 : windows[layer]; }
   bool has_windows() const {
@@ -61,6 +73,7 @@ class PageStore {
   const PageStoreOptions& options() const { return options_; }
   PagePool& pool() { return pool_; }
   Budget& budget() { return budget_; }
+  BlockIndex& index() { return index_; }
 
   /// True when full contexts of all sequences fit into the pool, so that nothing ever leaves it.
   bool holds_everything() const { return tier_ == nullptr; }
@@ -72,14 +85,15 @@ class PageStore {
   }
   std::uint32_t blocks_max() const { return blocks_max_; }
   /// Slots that make_room() can provide: the free ones and those of pages that may leave.
-  std::uint32_t slots_available() const {
-    const std::size_t evictable = tier_ == nullptr ? 0 : tracked_.size();
-    return pool_.free_slots() + static_cast<std::uint32_t>(evictable);
-  }
+  std::uint32_t slots_available() const;
 
-  /// Lets sealed pages go to the tier until `slots` slots are free. Waits for the writes.
-  /// Errors: out_of_budget (tier full), io, with what to do.
+  /// Lets pages leave the pool until `slots` slots are free: those of blocks that nobody uses
+  /// first, then those of the newest blocks. Waits for the writes. Errors: out_of_budget (tier
+  /// full), io, with what to do.
   Result<void> make_room(std::uint32_t slots);
+
+  /// The same for pages of blocks that nobody uses only, as far as there are such.
+  void make_room_of_unused(std::uint32_t slots);
 
   /// Bookkeeping for one more sequence. Errors: out_of_budget (options.sequences live already).
   Result<void> admit_sequence();
@@ -88,22 +102,32 @@ class PageStore {
   void admit_rebuild();
   void dismiss_rebuild() { rebuilding_ = false; }
 
-  /// The identity of a page of a sealed block.
-  PageIdentity identity(const PageTable& table, std::uint32_t layer, std::uint32_t block) const;
-
-  /// A sealed resident page may be let go from now on. `table` must stay in place until forget().
-  void track(const PageId& id, PageTable& table);
-  /// No row of its sequence will read this page again: frees its slot and its place in the tier.
-  void forget(const PageId& id, PageTable& table);
+  // Blocks.
+  /// An open block behind `parent`, without slots, used by one sequence.
+  Block& add_block(Block& parent, std::uint32_t first_position);
+  /// One more sequence uses a sealed block, one fewer does.
+  void use(Block& block);
+  void unuse(Block& block);
+  /// The open block that a sequence has written holds `tokens` for ever. If there is a block with
+  /// the same text the open one ends, giving what the other lacks, and the other one is returned;
+  /// the sequence uses what is returned. `tokens` may be fewer than a block holds: a tail.
+  Block& seal(Block& open, std::span<const TokenId> tokens);
+  /// Ends an open block.
+  void drop_open(Block& open);
+  /// No sequence will read this page again: frees its slot and its place in the tier.
+  void forget_page(Block& block, std::uint32_t layer);
+  /// The copy of a streamed page in `slot` stays, if there are slots to spare. False: it is still
+  /// the caller's.
+  bool keep_streamed(Block& block, std::uint32_t layer, SlotIndex slot);
+  /// Slots that streams hold of those kept free.
+  void note_streaming(std::int32_t slots) { streaming_ += slots; }
 
   using Done = std::function<void(Result<void>)>;
   /// Starts to read a stored page into `slot`. `done` is called from reap() or wait(). False: the
   /// queue is full, or the tier does not have the page any more (then done was called).
-  bool start_load(const PageTable& table, std::uint32_t layer, std::uint32_t block, SlotIndex slot,
-                  Done done);
+  bool start_load(Block& block, std::uint32_t layer, SlotIndex slot, Done done);
   /// Writes a page of a sealed block from `slot` and waits until it is stored.
-  Result<void> store(const PageTable& table, std::uint32_t layer, std::uint32_t block,
-                     SlotIndex slot);
+  Result<void> store(Block& block, std::uint32_t layer, SlotIndex slot);
   /// Handles what the tier has finished.
   void reap();
   /// Waits until the tier finishes something, and handles it. Something must be in flight.
@@ -114,13 +138,31 @@ class PageStore {
 
  private:
   PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
-            std::unique_ptr<Tier> tier);
+            std::unique_ptr<Tier> tier, const BlockIndexOptions& index);
 
-  Result<void> demote(const PageId& id);
+  // Pages.
+  PageIdentity identity(const Block& block, std::uint32_t layer) const;
+  static PageId page_id(const Block& block, std::uint32_t layer);
   EvictionPolicy& policy_of(std::uint32_t layer) {
     return options_.window(layer) == 0 ? *policy_ : *windowed_policy_;
   }
-  std::optional<PageId> victim() const;
+  void track(Block& block, std::uint32_t layer);
+  void untrack(Block& block, std::uint32_t layer);
+  void free_slot(PageEntry& page);
+  bool start_put(Block& block, std::uint32_t layer);
+  void finish_put(Block& block, std::uint32_t layer, Result<void> outcome);
+  static Error disk_error(const Error& error);
+  bool let_page_leave(Block& block, std::uint32_t layer);
+  bool let_unused_page_leave();
+  bool let_used_page_leave();
+  bool free_disk_room();
+
+  // Blocks.
+  bool may_be_dropped(const Block& block) const;
+  bool drop_one_unused();
+  void drop(Block& block);
+  void take_over(Block& from, Block& to);
+  void drop_tails_within(Block& block);
 
   const PageStoreOptions options_;
   std::uint32_t blocks_max_ = 0;
@@ -131,11 +173,20 @@ class PageStore {
   std::vector<Reservation> reservations_;
   PagePool pool_;
   std::unique_ptr<Tier> tier_;
+  BlockIndex index_;
+  /// Resident pages of sealed blocks in use.
   std::unique_ptr<EvictionPolicy> policy_;
   /// Pages of windowed layers soon go for good, so writing one is mostly in vain: they leave last.
   std::unique_ptr<EvictionPolicy> windowed_policy_;
-  std::map<PageId, PageTable*> tracked_;
+  std::map<PageId, Block*> tracked_;
+  /// Which of the sealed blocks that nobody uses goes next: from the pool, and for good.
+  std::unique_ptr<CachePolicy> block_policy_;
+  std::unordered_map<BlockId, Block*> sealed_;
+  std::uint32_t unused_resident_pages_ = 0;
   std::unordered_map<TierTicket, Done> in_flight_;
+  std::int32_t streaming_ = 0;
+  std::uint32_t leaving_ = 0;  ///< pages whose slots are free as soon as they are written
+  Result<void> write_error_;
   KvStats counters_;
 };
 

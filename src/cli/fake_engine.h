@@ -70,7 +70,8 @@ class FakeEngine final : public Engine {
     return tokens;
   }
 
-  Result<std::unique_ptr<Sequence>> new_sequence() override;
+  using Engine::new_sequence;
+  Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) override;
   Result<void> append_together(std::span<const SequenceStep> steps) override {
     for (const SequenceStep& step : steps) {
       HEADRACE_TRY(step.sequence->append(step.tokens, nullptr, nullptr));
@@ -151,7 +152,7 @@ class FakeSequence final : public Sequence {
   std::vector<float> row_;
 };
 
-inline Result<std::unique_ptr<Sequence>> FakeEngine::new_sequence() {
+inline Result<std::unique_ptr<Sequence>> FakeEngine::new_sequence(const SequenceOptions&) {
   ++sequences_made;
   return std::unique_ptr<Sequence>(std::make_unique<FakeSequence>(*this));
 }

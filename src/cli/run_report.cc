@@ -12,7 +12,11 @@ void print_summary(std::ostream& out, const RunReport& report) {
   const Generation& generation = report.generation;
   const KvStats kv = report.engine.kv_stats();
   Table table;
-  table.row("prompt", format_count(generation.prompt_tokens) + " tokens in " +
+  const std::string reused =
+      generation.reused_tokens == 0
+          ? ""
+          : " (" + format_count(generation.reused_tokens) + " of them from the cache)";
+  table.row("prompt", format_count(generation.prompt_tokens) + " tokens" + reused + " in " +
                           format_seconds(generation.prefill_seconds) + ", " +
                           format_rate(generation.prefill_tokens_per_second()));
   table.row("answer", format_count(generation.tokens.size()) + " tokens in " +
@@ -47,6 +51,7 @@ std::string to_json(const RunReport& report) {
       {"tokens", generation.tokens},
       {"finish_reason", generation.finish_reason},
       {"prompt_tokens", generation.prompt_tokens},
+      {"reused_tokens", generation.reused_tokens},
       {"prefill_seconds", generation.prefill_seconds},
       {"decode_seconds", generation.decode_seconds},
       {"prefill_tokens_per_second", generation.prefill_tokens_per_second()},

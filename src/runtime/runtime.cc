@@ -10,6 +10,27 @@
 
 namespace headrace {
 
+namespace {
+
+/// Grows with every change of a kernel or of the graph that alters a bit of K or V: pages of a
+/// version before are not those that this one would compute.
+constexpr std::uint32_t numerics_version = 1;
+
+/// Of what the bytes of pages depend on besides the model file and the shape of a page.
+Digest128 numerics_digest(const Model& model) {
+  Hasher hasher;
+  hasher.value(numerics_version);
+  hasher.field(std::as_bytes(std::span(std::string_view(kernel::kernels().name))));
+  // Models with factors for long contexts choose them by the length of the context.
+  for (const RopeSpec* rope : {&model.rope, &model.window_rope}) {
+    hasher.field(std::as_bytes(std::span(rope->frequencies)));
+    hasher.field(std::as_bytes(std::span(&rope->magnitude, 1)));
+  }
+  return hasher.finish();
+}
+
+}  // namespace
+
 Result<ModelInfo> inspect_model(const std::string& path) {
   HEADRACE_TRY_ASSIGN(const std::unique_ptr<ModelFile> file, ModelFile::open(posix_env(), path));
   return file->info();
@@ -53,6 +74,8 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.disk_directory = checked.kv.disk_directory;
   store.disk_bytes = checked.kv.disk_bytes;
   store.model = file_->digest(*parallel_);
+  store.numerics = numerics_digest(*model_);
+  store.reuse = checked.kv.reuse;
   HEADRACE_TRY_ASSIGN(store_, PageStore::open(env_, store));
   const std::uint32_t rows_max =
       std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks
@@ -63,9 +86,9 @@ Result<void> Runtime::load(const EngineOptions& options) {
   return {};
 }
 
-Result<std::unique_ptr<Sequence>> Runtime::new_sequence() {
+Result<std::unique_ptr<Sequence>> Runtime::new_sequence(const SequenceOptions& options) {
   HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache,
-                      SequenceCache::create(*store_, next_sequence_id_++));
+                      SequenceCache::create(*store_, options.tenant));
   return std::unique_ptr<Sequence>(std::make_unique<RuntimeSequence>(*this, std::move(cache)));
 }
 

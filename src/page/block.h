@@ -1,0 +1,57 @@
+// Block: `tokens_per_block` consecutive tokens of a text, all layers: the unit of identity and of
+// sharing. Sealed blocks hang in a tree (index/block_index.h) and any number of sequences may use
+// one; an open block belongs to the sequence that writes it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/hash.h"
+#include "headrace/types.h"
+#include "page/pool.h"
+
+namespace headrace {
+
+/// One layer of a block.
+struct PageEntry {
+  std::optional<SlotIndex> slot;  ///< where it is resident
+  bool stored = false;            ///< a tier has it
+  bool writing = false;           ///< on its way to a tier: the slot must stay
+  bool leaving = false;           ///< when written, the slot is given back
+  /// Sequences that may still read it. Counted only in models with windows, whose layers let go of
+  /// what is behind.
+  std::uint32_t readers = 0;
+  Digest128 checksum;  ///< of the bytes; set when sealed
+
+  /// Its bytes can be had without computing them.
+  bool exists() const { return slot || stored; }
+};
+
+struct Block {
+  std::uint64_t id = 0;  ///< never used twice
+  Digest128 key;         ///< set when sealed
+  Block* parent = nullptr;
+  std::vector<Block*> children;  ///< those that are sealed
+  std::uint32_t first_position = 0;
+  std::vector<TokenId> tokens;   ///< set when sealed; fewer than a full block has: a tail
+  std::vector<PageEntry> pages;  ///< [layer]
+  bool sealed = false;
+  bool recorded = false;    ///< the disk tier has its description
+  std::uint32_t users = 0;  ///< sequences that have it in their table
+
+  bool all_pages_exist() const {
+    for (const PageEntry& page : pages) {
+      if (!page.exists()) return false;
+    }
+    return true;
+  }
+  bool any_page_resident() const {
+    for (const PageEntry& page : pages) {
+      if (page.slot) return true;
+    }
+    return false;
+  }
+};
+
+}  // namespace headrace
