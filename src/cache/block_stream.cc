@@ -50,7 +50,6 @@ Result<std::span<const PageView>> BlockStream::next() {
       } else {
         streamed_.push_back(*slot);
       }
-      ++store_->counters().pages_filled_from_disk;
     }
     batch_.push_back({first, std::min(block_tokens, end_ - first), store_->pool().data(*slot)});
   }

@@ -18,6 +18,8 @@ HashSecret new_secret(Env& env) {
   return secret;
 }
 
+std::uint8_t bit(std::size_t tier) { return static_cast<std::uint8_t>(1U << tier); }
+
 Digest128 settings_digest(const PageStoreOptions& options) {
   Hasher hasher;
   hasher.value(options.model).value(options.numerics).value(options.layers);
@@ -29,9 +31,10 @@ Digest128 settings_digest(const PageStoreOptions& options) {
 
 Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOptions& options) {
   HEADRACE_TRY_ASSIGN(const MemoryPlan plan, plan_memory(options));
-  std::unique_ptr<Tier> tier;
+  std::vector<std::unique_ptr<Tier>> tiers;
   if (plan.stream_slots > 0) {
-    HEADRACE_TRY_ASSIGN(tier, open_disk_tier(env, tier_options(options)));
+    HEADRACE_TRY_ASSIGN(std::unique_ptr<Tier> disk, open_disk_tier(env, tier_options(options)));
+    tiers.push_back(std::move(disk));
   }
   HEADRACE_TRY_ASSIGN(PagePool pool, PagePool::create(options.shape, plan.slots));
   BlockIndexOptions index;
@@ -41,17 +44,16 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   index.secret = new_secret(env);
   index.settings = settings_digest(options);
   std::unique_ptr<PageStore> store(
-      new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tier), index));
+      new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tiers), index));
   store->stream_slots_ = plan.stream_slots;
   store->blocks_max_ = plan.blocks_max;
   HEADRACE_TRY_ASSIGN(Reservation pool_bytes, store->budget_.reserve(plan.pool_bytes, "KV pool"));
   HEADRACE_TRY_ASSIGN(Reservation books,
                       store->budget_.reserve(plan.bookkeeping_bytes, "KV page bookkeeping"));
   HEADRACE_TRY_ASSIGN(Reservation io, store->budget_.reserve(plan.io_bytes, "KV IO buffers"));
-  if (store->tier_ != nullptr) {
-    HEADRACE_CHECK(store->tier_->memory_bytes() <= plan.io_bytes,
-                   "the tier holds more memory than was planned");
-  }
+  std::uint64_t tier_bytes = 0;
+  for (const TierState& state : store->tiers_) tier_bytes += state.tier->memory_bytes();
+  HEADRACE_CHECK(tier_bytes <= plan.io_bytes, "the tiers hold more memory than was planned");
   store->reservations_.push_back(std::move(pool_bytes));
   store->reservations_.push_back(std::move(books));
   store->reservations_.push_back(std::move(io));
@@ -59,19 +61,20 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
 }
 
 PageStore::PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
-                     std::unique_ptr<Tier> tier, const BlockIndexOptions& index)
+                     std::vector<std::unique_ptr<Tier>> tiers, const BlockIndexOptions& index)
     : options_(options),
       budget_(limit_bytes),
       pool_(std::move(pool)),
-      tier_(std::move(tier)),
       index_(index),
       policy_(new_newest_first_policy()),
       windowed_policy_(new_newest_first_policy()),
-      block_policy_(new_lru_policy()) {}
+      block_policy_(new_lru_policy()) {
+  for (std::unique_ptr<Tier>& tier : tiers) tiers_.push_back({.tier = std::move(tier)});
+}
 
 PageStore::~PageStore() {
   HEADRACE_CHECK(tracked_.empty() && live_sequences_ == 0, "a sequence outlives its cache");
-  while (!in_flight_.empty()) wait();
+  while (anything_in_flight()) wait();
 }
 
 Result<void> PageStore::admit_sequence() {
@@ -90,7 +93,7 @@ void PageStore::admit_rebuild() {
 }
 
 std::uint32_t PageStore::slots_available() const {
-  const std::size_t leaving = (tier_ == nullptr ? 0 : tracked_.size()) + unused_resident_pages_;
+  const std::size_t leaving = (tiers_.empty() ? 0 : tracked_.size()) + unused_resident_pages_;
   return pool_.free_slots() + static_cast<std::uint32_t>(leaving);
 }
 
@@ -173,7 +176,7 @@ bool PageStore::let_page_leave(Block& block, std::uint32_t layer) {
 }
 
 bool PageStore::let_used_page_leave() {
-  if (tier_ == nullptr) return false;
+  if (tiers_.empty()) return false;
   const std::optional<PageId> lasting = policy_->victim();
   const std::optional<PageId> victim = lasting ? lasting : windowed_policy_->victim();
   return victim && let_page_leave(*tracked_.at(*victim), victim->layer);
@@ -184,15 +187,15 @@ bool PageStore::let_unused_page_leave() {
   const auto leaves_pool = [this](BlockId id) {
     const Block& block = *sealed_.at(id);
     if (block.users > 0) return false;
-    return tier_ == nullptr ? may_be_dropped(block)
-                            : std::ranges::any_of(block.pages, [](const PageEntry& page) {
-                                return page.slot && !page.leaving;
-                              });
+    return tiers_.empty() ? may_be_dropped(block)
+                          : std::ranges::any_of(block.pages, [](const PageEntry& page) {
+                              return page.slot && !page.leaving;
+                            });
   };
   const std::optional<BlockId> victim = block_policy_->victim(leaves_pool);
   if (!victim) return false;
   Block& block = *sealed_.at(*victim);
-  if (tier_ == nullptr) {
+  if (tiers_.empty()) {
     drop(block);
     return true;
   }
@@ -205,33 +208,48 @@ bool PageStore::let_unused_page_leave() {
 
 // --- IO ---------------------------------------------------------------------------------------
 
-/// Writes a resident page. False: the queue is full.
-bool PageStore::start_put(Block& block, std::uint32_t layer) {
-  PageEntry& page = block.pages[layer];
-  Result<TierTicket> ticket =
-      tier_->submit_put(identity(block, layer), page.checksum, pool_.bytes(*page.slot));
-  if (!ticket.ok()) {
-    if (in_flight_.empty()) write_error_ = std::move(ticket).error();
-    return false;
-  }
-  page.writing = true;
-  in_flight_.emplace(*ticket, [this, &block, layer](Result<void> outcome) {
-    finish_put(block, layer, std::move(outcome));
-  });
-  return true;
+bool PageStore::anything_in_flight() const {
+  return std::ranges::any_of(tiers_, [](const TierState& tier) { return !tier.in_flight.empty(); });
 }
 
-void PageStore::finish_put(Block& block, std::uint32_t layer, Result<void> outcome) {
+bool PageStore::submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier,
+                           Done done) {
+  Result<TierTicket> ticket = tiers_[tier].tier->submit_put(
+      identity(block, layer), block.pages[layer].checksum, pool_.bytes(slot));
+  if (ticket.ok()) {
+    tiers_[tier].in_flight.emplace(*ticket, std::move(done));
+    return true;
+  }
+  HEADRACE_CHECK(ticket.error().code == ErrorCode::out_of_budget && anything_in_flight(),
+                 "a tier refuses a page though it has nothing to do");
+  return false;
+}
+
+/// Writes a resident page. False: the queue is full.
+bool PageStore::start_put(Block& block, std::uint32_t layer, std::size_t tier) {
+  PageEntry& page = block.pages[layer];
+  const bool started =
+      submit_put(block, layer, *page.slot, tier, [this, &block, layer, tier](Result<void> outcome) {
+        finish_put(block, layer, tier, outcome);
+      });
+  page.writing = page.writing || started;
+  return started;
+}
+
+void PageStore::finish_put(Block& block, std::uint32_t layer, std::size_t tier,
+                           const Result<void>& outcome) {
   PageEntry& page = block.pages[layer];
   const bool no_room = !outcome.ok() && outcome.error().code == ErrorCode::out_of_budget;
-  // Still marked as being written, so that this block is not what makes room.
-  const bool again = page.leaving && no_room && free_disk_room();
+  if (no_room && page.leaving) {
+    if (tier + 1 < tiers_.size() && start_put(block, layer, tier + 1)) return;
+    // Still marked as being written, so that this block is not what makes room.
+    if (free_disk_room() && start_put(block, layer, tier)) return;
+  }
   page.writing = false;
-  if (again && start_put(block, layer)) return;
   const bool leaving = std::exchange(page.leaving, false);
   if (leaving) --leaving_;
   if (outcome.ok()) {
-    page.stored = true;
+    page.stored |= bit(tier);
     ++counters_.pages_written;
     if (leaving) free_slot(page);
   } else if (!leaving) {
@@ -247,50 +265,46 @@ void PageStore::finish_put(Block& block, std::uint32_t layer, Result<void> outco
 
 bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Done done) {
   PageEntry& page = block.pages[layer];
-  Result<TierTicket> ticket =
-      tier_ == nullptr
-          ? Error{ErrorCode::not_found, "there is no tier that could have this page"}
-          : tier_->submit_get(identity(block, layer), page.checksum, pool_.bytes(slot));
-  if (ticket.ok()) {
-    in_flight_.emplace(*ticket, [&page, done = std::move(done)](Result<void> outcome) {
-      if (!outcome.ok()) page.stored = false;  // the tier has dropped it
-      done(std::move(outcome));
-    });
-    return true;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    if ((page.stored & bit(tier)) == 0) continue;
+    Result<TierTicket> ticket =
+        tiers_[tier].tier->submit_get(identity(block, layer), page.checksum, pool_.bytes(slot));
+    if (ticket.ok()) {
+      tiers_[tier].in_flight.emplace(
+          *ticket, [this, &page, tier, done = std::move(done)](Result<void> outcome) {
+            if (!outcome.ok()) page.stored &= ~bit(tier);  // the tier has dropped it
+            if (outcome.ok()) ++counters_.pages_filled_from_disk;
+            done(std::move(outcome));
+          });
+      return true;
+    }
+    if (ticket.error().code == ErrorCode::out_of_budget) return false;
+    page.stored &= ~bit(tier);
   }
-  if (ticket.error().code != ErrorCode::out_of_budget) {
-    page.stored = false;
-    done(std::move(ticket).error());
-  }
+  done(Error{ErrorCode::not_found, "no tier has this page any more"});
   return false;
 }
 
 Result<void> PageStore::store(Block& block, std::uint32_t layer, SlotIndex slot) {
-  PageEntry& page = block.pages[layer];
-  while (true) {
+  Result<void> outcome;
+  for (std::size_t tier = 0; tier < tiers_.size();) {
     bool finished = false;
-    Result<void> outcome;
-    Result<TierTicket> ticket =
-        tier_->submit_put(identity(block, layer), page.checksum, pool_.bytes(slot));
-    if (ticket.ok()) {
-      in_flight_.emplace(*ticket, [&](Result<void> result) {
-        finished = true;
-        outcome = std::move(result);
-      });
-      while (!finished) wait();
-      if (outcome.ok()) {
-        page.stored = true;
-        ++counters_.pages_written;
-        return {};
-      }
-      if (outcome.error().code == ErrorCode::out_of_budget && free_disk_room()) continue;
-      return disk_error(outcome.error());
+    const auto done = [&](Result<void> result) {
+      finished = true;
+      outcome = std::move(result);
+    };
+    while (!submit_put(block, layer, slot, tier, done)) wait();
+    while (!finished) wait();
+    if (outcome.ok()) {
+      block.pages[layer].stored |= bit(tier);
+      ++counters_.pages_written;
+      return {};
     }
-    if (ticket.error().code != ErrorCode::out_of_budget || in_flight_.empty()) {
-      return std::move(ticket).error();
-    }
-    wait();
+    const bool no_room = outcome.error().code == ErrorCode::out_of_budget;
+    if (no_room && tier + 1 == tiers_.size() && free_disk_room()) continue;
+    ++tier;
   }
+  return disk_error(outcome.error());
 }
 
 Error PageStore::disk_error(const Error& error) {
@@ -313,20 +327,25 @@ bool PageStore::keep_streamed(Block& block, std::uint32_t layer, SlotIndex slot)
 }
 
 void PageStore::reap() {
-  if (tier_ == nullptr) return;
-  std::array<TierCompletion, 16> completions;
-  for (std::size_t count = tier_->poll(completions); count > 0; count = tier_->poll(completions)) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto job = in_flight_.extract(completions[i].ticket);
-      HEADRACE_CHECK(!job.empty(), "the tier finished something that was not asked for");
-      job.mapped()(std::move(completions[i].result));
+  for (TierState& state : tiers_) {
+    std::array<TierCompletion, 16> completions;
+    std::size_t count = state.tier->poll(completions);
+    for (; count > 0; count = state.tier->poll(completions)) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto job = state.in_flight.extract(completions[i].ticket);
+        HEADRACE_CHECK(!job.empty(), "a tier finished something that was not asked for");
+        job.mapped()(std::move(completions[i].result));
+      }
     }
   }
 }
 
 void PageStore::wait() {
-  HEADRACE_CHECK(!in_flight_.empty(), "waiting for IO with none in flight");
-  tier_->wait();
+  // The fastest one that is busy: whoever waits for another one comes back soon.
+  const auto busy =
+      std::ranges::find_if(tiers_, [](const TierState& tier) { return !tier.in_flight.empty(); });
+  HEADRACE_CHECK(busy != tiers_.end(), "waiting for IO with none in flight");
+  busy->tier->wait();
   reap();
 }
 
@@ -336,11 +355,8 @@ KvStats PageStore::stats() const {
   const std::uint64_t pool_bytes = pool_.slots() * PagePool::slot_bytes(options_.shape);
   stats.kv_bytes_peak =
       budget_.peak_bytes() - pool_bytes + pool_.slots_peak() * PagePool::slot_bytes(options_.shape);
-  if (tier_ != nullptr) {
-    const TierStats tier = tier_->stats();
-    stats.pages_damaged = tier.damaged;
-    stats.disk_bytes_peak = tier.bytes_peak;
-  }
+  for (const TierState& state : tiers_) stats.pages_damaged += state.tier->stats().damaged;
+  if (!tiers_.empty()) stats.disk_bytes_peak = tiers_.back().tier->stats().bytes_peak;
   return stats;
 }
 

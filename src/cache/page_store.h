@@ -76,12 +76,12 @@ class PageStore {
   BlockIndex& index() { return index_; }
 
   /// True when full contexts of all sequences fit into the pool, so that nothing ever leaves it.
-  bool holds_everything() const { return tier_ == nullptr; }
+  bool holds_everything() const { return tiers_.empty(); }
   /// Slots that stay free for pages streaming through and for one replay, when not everything fits.
   std::uint32_t stream_slots() const { return stream_slots_; }
   /// Slots that stay free for the open pages of one rebuild (replay.h) besides.
   std::uint32_t rebuild_slots() const {
-    return tier_ != nullptr && options_.has_windows() ? options_.layers : 0;
+    return !tiers_.empty() && options_.has_windows() ? options_.layers : 0;
   }
   std::uint32_t blocks_max() const { return blocks_max_; }
   /// Slots that make_room() can provide: the free ones and those of pages that may leave.
@@ -126,11 +126,11 @@ class PageStore {
   /// Starts to read a stored page into `slot`. `done` is called from reap() or wait(). False: the
   /// queue is full, or the tier does not have the page any more (then done was called).
   bool start_load(Block& block, std::uint32_t layer, SlotIndex slot, Done done);
-  /// Writes a page of a sealed block from `slot` and waits until it is stored.
+  /// Writes a page of a sealed block from `slot` and waits until a tier has it.
   Result<void> store(Block& block, std::uint32_t layer, SlotIndex slot);
-  /// Handles what the tier has finished.
+  /// Handles what the tiers have finished.
   void reap();
-  /// Waits until the tier finishes something, and handles it. Something must be in flight.
+  /// Waits until a tier finishes something, and handles it. Something must be in flight.
   void wait();
 
   KvStats stats() const;
@@ -138,7 +138,7 @@ class PageStore {
 
  private:
   PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
-            std::unique_ptr<Tier> tier, const BlockIndexOptions& index);
+            std::vector<std::unique_ptr<Tier>> tiers, const BlockIndexOptions& index);
 
   // Pages.
   PageIdentity identity(const Block& block, std::uint32_t layer) const;
@@ -149,8 +149,11 @@ class PageStore {
   void track(Block& block, std::uint32_t layer);
   void untrack(Block& block, std::uint32_t layer);
   void free_slot(PageEntry& page);
-  bool start_put(Block& block, std::uint32_t layer);
-  void finish_put(Block& block, std::uint32_t layer, Result<void> outcome);
+  bool anything_in_flight() const;
+  /// Submits a page to a tier. False: its queue is full, wait first.
+  bool submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier, Done done);
+  bool start_put(Block& block, std::uint32_t layer, std::size_t tier = 0);
+  void finish_put(Block& block, std::uint32_t layer, std::size_t tier, const Result<void>& outcome);
   static Error disk_error(const Error& error);
   bool let_page_leave(Block& block, std::uint32_t layer);
   bool let_unused_page_leave();
@@ -172,7 +175,11 @@ class PageStore {
   Budget budget_;
   std::vector<Reservation> reservations_;
   PagePool pool_;
-  std::unique_ptr<Tier> tier_;
+  struct TierState {
+    std::unique_ptr<Tier> tier;
+    std::unordered_map<TierTicket, Done> in_flight = {};
+  };
+  std::vector<TierState> tiers_;  // fastest first
   BlockIndex index_;
   /// Resident pages of sealed blocks in use.
   std::unique_ptr<EvictionPolicy> policy_;
@@ -183,7 +190,6 @@ class PageStore {
   std::unique_ptr<CachePolicy> block_policy_;
   std::unordered_map<BlockId, Block*> sealed_;
   std::uint32_t unused_resident_pages_ = 0;
-  std::unordered_map<TierTicket, Done> in_flight_;
   std::int32_t streaming_ = 0;
   std::uint32_t leaving_ = 0;  ///< pages whose slots are free as soon as they are written
   Result<void> write_error_;

@@ -94,7 +94,7 @@ void PageStore::drop_open(Block& open) {
 }
 
 bool PageStore::may_be_dropped(const Block& block) const {
-  return block.users == 0 && block.children.empty();
+  return block.users == 0 && block.sessions == 0 && block.children.empty();
 }
 
 bool PageStore::drop_one_unused() {
@@ -125,8 +125,10 @@ void PageStore::forget_page(Block& block, std::uint32_t layer) {
     }
     free_slot(page);
   }
-  if (page.stored) tier_->erase({block.key, layer});
-  page.stored = false;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    if ((page.stored >> tier & 1) != 0) tiers_[tier].tier->erase({block.key, layer});
+  }
+  page.stored = 0;
 }
 
 /// The disk is full: blocks that nobody uses go. False: there is none on it.
@@ -137,7 +139,7 @@ bool PageStore::free_disk_room() {
     bool stored = false;
     for (const PageEntry& page : block.pages) {
       if (page.writing) return false;
-      stored = stored || page.stored;
+      stored = stored || page.stored != 0;
     }
     return stored;
   });

@@ -160,8 +160,8 @@ int expect_right_bytes_under_many_faults(const PageStoreOptions& options) {
   FaultEnv env(memory);
   const auto store = open_store(env, options);
   FaultPlan plan;
-  for (int i = 0; i < 300; ++i) {
-    const bool is_read = random() % 4 != 0;
+  for (int i = 0; i < 500; ++i) {
+    const bool is_read = random() % 2 != 0;
     const std::array kinds = {FaultKind::fail, FaultKind::flip_bit,
                               is_read ? FaultKind::end_early : FaultKind::tear};
     plan.push_back({.operation = is_read ? EnvOperation::read : EnvOperation::write,

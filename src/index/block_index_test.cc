@@ -29,7 +29,7 @@ Block& put(BlockIndex& index, Block& parent, const Text& tokens) {
   Block& block =
       index.add(parent, index.is_root(parent) ? 0 : parent.first_position + block_tokens);
   index.seal(block, index.key_of(parent, tokens), tokens);
-  for (PageEntry& page : block.pages) page.stored = true;
+  for (PageEntry& page : block.pages) page.stored = 1;
   return block;
 }
 
@@ -116,7 +116,7 @@ TEST(BlockIndex, ABlockThatLacksAPageIsNoMatch) {
   BlockIndex index(small_index());
   Block& root = index.root("");
   Block& block = put(index, root, {1, 2, 3, 4});
-  block.pages[1].stored = false;
+  block.pages[1].stored = 0;
   EXPECT_EQ(index.longest_match(root, Text{1, 2, 3}).block, nullptr);
 }
 

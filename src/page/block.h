@@ -16,7 +16,7 @@ namespace headrace {
 /// One layer of a block.
 struct PageEntry {
   std::optional<SlotIndex> slot;  ///< where it is resident
-  bool stored = false;            ///< a tier has it
+  std::uint8_t stored = 0;        ///< bit i: tier i has it
   bool writing = false;           ///< on its way to a tier: the slot must stay
   bool leaving = false;           ///< when written, the slot is given back
   /// Sequences that may still read it. Counted only in models with windows, whose layers let go of
@@ -25,7 +25,7 @@ struct PageEntry {
   Digest128 checksum;  ///< of the bytes; set when sealed
 
   /// Its bytes can be had without computing them.
-  bool exists() const { return slot || stored; }
+  bool exists() const { return slot || stored != 0; }
 };
 
 struct Block {
@@ -37,8 +37,9 @@ struct Block {
   std::vector<TokenId> tokens;   ///< set when sealed; fewer than a full block has: a tail
   std::vector<PageEntry> pages;  ///< [layer]
   bool sealed = false;
-  bool recorded = false;    ///< the disk tier has its description
-  std::uint32_t users = 0;  ///< sequences that have it in their table
+  bool recorded = false;       ///< the disk tier has its description
+  std::uint32_t users = 0;     ///< sequences that have it in their table
+  std::uint32_t sessions = 0;  ///< saved ones that it belongs to
 
   bool all_pages_exist() const {
     for (const PageEntry& page : pages) {
