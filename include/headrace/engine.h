@@ -129,6 +129,10 @@ class Sequence {
   /// Logits for the token after the last one read, [vocabulary]. Empty before the first append().
   virtual std::span<const float> logits() const = 0;
 
+  /// Another sequence with the same text. Both share what is sealed; the copy costs one open block.
+  /// Errors: out_of_budget.
+  virtual Result<std::unique_ptr<Sequence>> fork() = 0;
+
   /// Reads `prompt`, then samples until the model ends, `max_tokens` or the end of the context.
   /// Errors: those of append(). A cancelled callback is no error: finish_reason says so.
   virtual Result<Generation> generate(std::span<const TokenId> prompt,
@@ -139,6 +143,13 @@ class Sequence {
 struct SequenceStep {
   Sequence* sequence = nullptr;
   std::span<const TokenId> tokens = {};
+};
+
+/// A text that was saved under a name.
+struct SessionState {
+  std::vector<TokenId> tokens;
+  std::string note;    ///< whatever was given to save_session()
+  std::string tenant;  ///< of the sequence that was saved
 };
 
 /// A model ready to run and the KV cache that its sequences share.
@@ -172,6 +183,18 @@ class Engine {
   /// A new, empty sequence. Errors: out_of_budget.
   Result<std::unique_ptr<Sequence>> new_sequence() { return new_sequence(SequenceOptions()); }
   virtual Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) = 0;
+
+  /// Saves the text of `sequence` under a name: 1 to 64 letters, digits, '-' and '_'. When this
+  /// returns, it survives a crash; until then the one saved before under this name does. `note` is
+  /// the caller's. Errors: invalid_argument (the name; KvOptions::keep_disk is not set),
+  /// out_of_budget, io.
+  virtual Result<void> save_session(const std::string& name, Sequence& sequence,
+                                    std::string_view note) = 0;
+
+  /// What was saved under a name. Append its tokens to a new sequence of its tenant to go on: what
+  /// is on disk is taken over, and what was lost is read again. Errors: invalid_argument,
+  /// not_found, corrupt, and unsupported (it was saved with another model).
+  virtual Result<SessionState> read_session(const std::string& name) = 0;
 
   /// Reads tokens into several sequences of this engine with one pass over the weights, which is
   /// what decoding is bound by. Each gets the logits() that append() would have given it, bit for

@@ -21,6 +21,8 @@ struct KvOptions {
   /// Directory for pages that do not fit. Empty: the system's temporary directory, used only when
   /// needed.
   std::string disk_directory = {};
+  /// What is in `disk_directory` stays for the next process: texts that begin alike, and sessions.
+  bool keep_disk = false;
   /// Limit for the files in `disk_directory`, in bytes. 0: what the file system has free.
   std::uint64_t disk_bytes = 0;
   /// Tokens of a block: the unit of sealing and of movement between tiers. A multiple of 16, 16 to

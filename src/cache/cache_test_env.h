@@ -50,6 +50,7 @@ class ImmediateEnv final : public Env {
     return base_.run_program(start);
   }
   std::chrono::nanoseconds now() override { return base_.now(); }
+  std::uint64_t unix_seconds() override { return base_.unix_seconds(); }
   std::uint64_t random() override { return base_.random(); }
   std::unique_ptr<Executor> new_executor(std::size_t) override {
     return std::make_unique<ImmediateExecutor>();

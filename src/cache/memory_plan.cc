@@ -37,9 +37,24 @@ std::uint32_t sequences_with_rebuild(const PageStoreOptions& options) {
   return options.sequences + (options.has_windows() ? 1 : 0);
 }
 
+/// Blocks of earlier texts that a disk which outlives the process may hold: what fits on it, as far
+/// as a thirty-second of the memory is enough for their books.
+std::uint32_t stored_blocks(const PageStoreOptions& options) {
+  if (!options.keep_disk) return 0;
+  constexpr std::uint64_t most = 4'096;
+  constexpr std::uint64_t index_bytes_per_page = 64;
+  const std::uint64_t books = BlockIndex::block_bytes(options.layers, options.shape.tokens) +
+                              options.layers * index_bytes_per_page;
+  const std::uint64_t block = options.layers * options.shape.bytes();
+  const std::uint64_t on_disk = options.disk_bytes == 0 ? most : options.disk_bytes / block;
+  const std::uint64_t in_memory =
+      options.memory_bytes == 0 ? most : options.memory_bytes / 32 / books;
+  return static_cast<std::uint32_t>(std::min({most, on_disk, in_memory}));
+}
+
 /// Blocks in use, and as many again that nobody uses.
 std::uint32_t index_blocks(const PageStoreOptions& options) {
-  return 2 * sequences_with_rebuild(options) * blocks_of(options);
+  return 2 * sequences_with_rebuild(options) * blocks_of(options) + stored_blocks(options);
 }
 
 /// Page tables, tokens and blocks of all sequences, and what the pool and the eviction policy note
@@ -59,8 +74,13 @@ DiskTierOptions tier_options(const PageStoreOptions& options) {
   DiskTierOptions disk;
   disk.directory = options.disk_directory;
   disk.limit_bytes = options.disk_bytes;
-  disk.max_pages = static_cast<std::uint32_t>(all_pages(options, sequences_with_rebuild(options)));
+  disk.max_pages = static_cast<std::uint32_t>(all_pages(options, sequences_with_rebuild(options))) +
+                   stored_blocks(options) * options.layers;
   disk.shape = options.shape;
+  disk.layers = options.layers;
+  disk.keep = options.keep_disk;
+  constexpr std::uint32_t sessions_most = 256;
+  disk.max_records = options.keep_disk ? index_blocks(options) + sessions_most : 0;
   return disk;
 }
 
@@ -76,7 +96,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   const std::uint64_t slot_bytes = PagePool::slot_bytes(options.shape);
   const std::uint64_t full = full_memory_bytes(options);
   plan.limit_bytes = options.memory_bytes == 0 ? full : options.memory_bytes;
-  if (plan.limit_bytes >= full) {
+  if (plan.limit_bytes >= full && !options.keep_disk) {
     plan.slots = static_cast<std::uint32_t>(all_pages(options, options.sequences));
   } else {
     plan.io_bytes = disk_tier_memory_bytes(tier_options(options));
@@ -99,7 +119,11 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);
     const std::uint64_t per_slot =
         slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
-    plan.slots = static_cast<std::uint32_t>((plan.limit_bytes - fixed) / per_slot);
+    const std::uint64_t most =
+        all_pages(options, sequences_with_rebuild(options)) + stream_slots_max;
+    if (options.memory_bytes == 0) plan.limit_bytes = fixed + most * per_slot;
+    plan.slots = static_cast<std::uint32_t>(
+        std::min(most, (plan.limit_bytes - fixed) / per_slot));
     plan.stream_slots = std::clamp(plan.slots / 8, stream_slots_min,
                                    std::min(stream_slots_max, plan.slots - open_slots));
   }

@@ -32,8 +32,10 @@ Digest128 settings_digest(const PageStoreOptions& options) {
 Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOptions& options) {
   HEADRACE_TRY_ASSIGN(const MemoryPlan plan, plan_memory(options));
   std::vector<std::unique_ptr<Tier>> tiers;
+  DiskTier* disk_tier = nullptr;
   if (plan.stream_slots > 0) {
-    HEADRACE_TRY_ASSIGN(std::unique_ptr<Tier> disk, open_disk_tier(env, tier_options(options)));
+    HEADRACE_TRY_ASSIGN(std::unique_ptr<DiskTier> disk, open_disk_tier(env, tier_options(options)));
+    disk_tier = disk.get();
     tiers.push_back(std::move(disk));
   }
   HEADRACE_TRY_ASSIGN(PagePool pool, PagePool::create(options.shape, plan.slots));
@@ -45,6 +47,7 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   index.settings = settings_digest(options);
   std::unique_ptr<PageStore> store(
       new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tiers), index));
+  store->disk_ = disk_tier;
   store->stream_slots_ = plan.stream_slots;
   store->blocks_max_ = plan.blocks_max;
   HEADRACE_TRY_ASSIGN(Reservation pool_bytes, store->budget_.reserve(plan.pool_bytes, "KV pool"));
@@ -57,6 +60,7 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   store->reservations_.push_back(std::move(pool_bytes));
   store->reservations_.push_back(std::move(books));
   store->reservations_.push_back(std::move(io));
+  if (options.keep_disk) store->recover();
   return store;
 }
 
@@ -74,6 +78,7 @@ PageStore::PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes,
 
 PageStore::~PageStore() {
   HEADRACE_CHECK(tracked_.empty() && live_sequences_ == 0, "a sequence outlives its cache");
+  if (options_.keep_disk) flush();
   while (anything_in_flight()) wait();
 }
 
@@ -214,6 +219,9 @@ bool PageStore::anything_in_flight() const {
 
 bool PageStore::submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier,
                            Done done) {
+  // The description first: without it nobody finds the pages again.
+  const bool keep = options_.keep_disk && tier + 1 == tiers_.size();
+  if (keep && !block.recorded && !start_record(block)) return false;
   Result<TierTicket> ticket = tiers_[tier].tier->submit_put(
       identity(block, layer), block.pages[layer].checksum, pool_.bytes(slot));
   if (ticket.ok()) {
@@ -286,8 +294,13 @@ bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Do
 }
 
 Result<void> PageStore::store(Block& block, std::uint32_t layer, SlotIndex slot) {
+  return store(block, layer, slot, 0);
+}
+
+Result<void> PageStore::store(Block& block, std::uint32_t layer, SlotIndex slot,
+                              std::size_t first_tier) {
   Result<void> outcome;
-  for (std::size_t tier = 0; tier < tiers_.size();) {
+  for (std::size_t tier = first_tier; tier < tiers_.size();) {
     bool finished = false;
     const auto done = [&](Result<void> result) {
       finished = true;

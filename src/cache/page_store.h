@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "base/budget.h"
+#include "cache/block_record.h"
+#include "cache/session_record.h"
 #include "codec/sealed_page.h"
 #include "env/env.h"
 #include "headrace/engine.h"
@@ -28,7 +30,7 @@
 #include "page/pool.h"
 #include "policy/cache_policy.h"
 #include "policy/eviction.h"
-#include "tier/tier.h"
+#include "tier/disk_tier.h"
 
 namespace headrace {
 
@@ -44,6 +46,7 @@ struct PageStoreOptions {
   std::uint64_t memory_bytes = 0;
   std::string disk_directory;
   std::uint64_t disk_bytes = 0;  ///< 0: no limit but the device
+  bool keep_disk = false;        ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
   Digest128 model;  ///< of the model file
@@ -128,6 +131,19 @@ class PageStore {
   bool start_load(Block& block, std::uint32_t layer, SlotIndex slot, Done done);
   /// Writes a page of a sealed block from `slot` and waits until a tier has it.
   Result<void> store(Block& block, std::uint32_t layer, SlotIndex slot);
+  // Sessions, and what else outlives the process (options.keep_disk).
+  bool keeps_sessions() const { return options_.keep_disk; }
+  /// Makes the pages of a sealed block durable with the next sync.
+  Result<void> persist(Block& block);
+  /// The same for what an open block holds so far: a tail.
+  Result<Block*> save_tail(Block& open, std::span<const TokenId> tokens);
+  /// When this returns, the session and all that was persisted before survive a crash. Takes the
+  /// place of a session with the same name. Errors: invalid_argument (its name, or nothing is
+  /// kept), out_of_budget, io: then the session before is still there.
+  Result<void> put_session(const SessionRecord& session);
+  /// Errors: invalid_argument, not_found, corrupt.
+  Result<SessionRecord> read_session(const std::string& name) const;
+
   /// Handles what the tiers have finished.
   void reap();
   /// Waits until a tier finishes something, and handles it. Something must be in flight.
@@ -160,7 +176,24 @@ class PageStore {
   bool let_used_page_leave();
   bool free_disk_room();
 
+  // What outlives the process.
+  std::uint8_t disk_bit() const { return static_cast<std::uint8_t>(1U << (tiers_.size() - 1)); }
+  void recover();
+  bool recover(const Digest128& key, const BlockRecord& record);
+  void erase_from_disk(const Digest128& key);
+  bool start_record(Block& block);
+  Result<void> wait_for(const std::function<Result<TierTicket>()>& submit);
+  Result<void> put_on_disk(Block& block, std::span<const std::optional<SlotIndex>> slots);
+  Result<void> copy_to_disk(Block& block, std::uint32_t layer);
+  Result<void> store(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t first_tier);
+  Result<void> sync();
+  void flush();
+  static Error no_session_place();
+  std::vector<SessionRecord> sessions() const;
+  void count_session(const SessionRecord& session, std::int32_t change);
+
   // Blocks.
+  void admit(Block& block);
   bool may_be_dropped(const Block& block) const;
   bool drop_one_unused();
   void drop(Block& block);
@@ -180,6 +213,7 @@ class PageStore {
     std::unordered_map<TierTicket, Done> in_flight = {};
   };
   std::vector<TierState> tiers_;  // fastest first
+  DiskTier* disk_ = nullptr;      // the last of them
   BlockIndex index_;
   /// Resident pages of sealed blocks in use.
   std::unique_ptr<EvictionPolicy> policy_;

@@ -51,12 +51,16 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
     track(open, layer);
     ++counters_.pages_sealed;
   }
-  sealed_.emplace(open.id, &open);
-  block_policy_->admit(open.id, {.parent = index_.is_root(*open.parent) ? 0 : open.parent->id,
-                                 .depth = open.first_position / options_.shape.tokens,
-                                 .bytes = options_.layers * options_.shape.bytes()});
+  admit(open);
   drop_tails_within(open);
   return open;
+}
+
+void PageStore::admit(Block& block) {
+  sealed_.emplace(block.id, &block);
+  block_policy_->admit(block.id, {.parent = index_.is_root(*block.parent) ? 0 : block.parent->id,
+                                  .depth = block.first_position / options_.shape.tokens,
+                                  .bytes = options_.layers * options_.shape.bytes()});
 }
 
 /// `to` gets the pages that it lacks. Row invariance makes them equal; if they are not, the sealed
@@ -107,6 +111,7 @@ bool PageStore::drop_one_unused() {
 
 void PageStore::drop(Block& block) {
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) forget_page(block, layer);
+  if (block.recorded && disk_ != nullptr) disk_->erase_record(RecordKind::block, block.key);
   sealed_.erase(block.id);
   block_policy_->forget(block.id);
   Block& parent = *block.parent;

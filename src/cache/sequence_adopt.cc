@@ -1,4 +1,4 @@
-// The part of SequenceCache that finds what is there already: take_cached().
+// The part of SequenceCache that takes over, copies and saves texts.
 #include <algorithm>
 #include <cstring>
 
@@ -97,6 +97,44 @@ bool SequenceCache::fill_copy(Block& from, Block& to) {
   }
   while (answered < asked) store_.wait();
   return all_loaded;
+}
+
+Result<std::unique_ptr<SequenceCache>> SequenceCache::fork() {
+  HEADRACE_TRY(store_.admit_sequence());
+  std::unique_ptr<SequenceCache> copy(new SequenceCache(store_, tenant_, false));
+  std::vector<Block*> sealed;
+  for (std::uint32_t i = 0; i < table_.blocks() && table_.block(i).sealed; ++i) {
+    sealed.push_back(&table_.block(i));
+  }
+  copy->take_blocks(sealed);
+  if (sealed.size() == table_.blocks()) return copy;
+  HEADRACE_TRY(copy->reserve_blocks(table_.blocks()));
+  for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+    std::memcpy(store_.pool().data(*copy->last_block().pages[layer].slot),
+                store_.pool().data(*last_block().pages[layer].slot), shape().bytes());
+  }
+  const auto rest = tokens().subspan(copy->position());
+  copy->tokens_.insert(copy->tokens_.end(), rest.begin(), rest.end());
+  return copy;
+}
+
+Result<void> SequenceCache::save(SessionRecord session) {
+  if (!store_.keeps_sessions()) return store_.put_session(session);  // says what to do
+  session.tokens = tokens_;
+  session.model = store_.options().model;
+  session.layers = table_.layers();
+  session.shape = shape();
+  for (std::uint32_t i = 0; i < table_.blocks(); ++i) {
+    Block* block = &table_.block(i);
+    if (block->sealed) {
+      HEADRACE_TRY(store_.persist(*block));
+    } else {
+      HEADRACE_TRY_ASSIGN(block,
+                          store_.save_tail(*block, tokens().subspan(block->first_position)));
+    }
+    session.blocks.push_back(block->key);
+  }
+  return store_.put_session(session);
 }
 
 }  // namespace headrace

@@ -12,17 +12,19 @@ Result<std::unique_ptr<SequenceCache>> SequenceCache::create(PageStore& store,
                                                              std::string_view tenant) {
   HEADRACE_TRY(store.admit_sequence());
   return std::unique_ptr<SequenceCache>(
-      new SequenceCache(store, store.index().root(tenant), false));
+      new SequenceCache(store, tenant, false));
 }
 
-std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store, Block& root) {
+std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store,
+                                                                 std::string_view tenant) {
   store.admit_rebuild();
-  return std::unique_ptr<SequenceCache>(new SequenceCache(store, root, true));
+  return std::unique_ptr<SequenceCache>(new SequenceCache(store, tenant, true));
 }
 
-SequenceCache::SequenceCache(PageStore& store, Block& root, bool is_rebuild)
+SequenceCache::SequenceCache(PageStore& store, std::string_view tenant, bool is_rebuild)
     : store_(store),
-      root_(root),
+      tenant_(tenant),
+      root_(store.index().root(tenant)),
       is_rebuild_(is_rebuild),
       has_windows_(store.options().has_windows()),
       table_(store.options().layers, store.options().shape.tokens, store.blocks_max()),

@@ -60,7 +60,8 @@ class SequenceCache final : public SequenceKv {
   static Result<std::unique_ptr<SequenceCache>> create(PageStore& store,
                                                        std::string_view tenant = {});
   /// The sequence of a rebuild (replay.h): may use the slots and the bookkeeping kept for it.
-  static std::unique_ptr<SequenceCache> create_for_rebuild(PageStore& store, Block& root);
+  static std::unique_ptr<SequenceCache> create_for_rebuild(PageStore& store,
+                                                           std::string_view tenant);
   ~SequenceCache() override;
   SequenceCache(const SequenceCache&) = delete;
   SequenceCache& operator=(const SequenceCache&) = delete;
@@ -76,6 +77,13 @@ class SequenceCache final : public SequenceKv {
   /// what another block has of the rest. Returns how many of `tokens` have joined the sequence. At
   /// the border of a block only; else 0.
   std::uint32_t take_cached(std::span<const TokenId> tokens);
+
+  /// Another sequence with the same text: shares the sealed blocks and has a copy of the open one.
+  /// Errors: out_of_budget.
+  Result<std::unique_ptr<SequenceCache>> fork();
+  /// Saves the text as a session: `session` says all but tokens and blocks. Errors: those of
+  /// PageStore::put_session().
+  Result<void> save(SessionRecord session);
 
   /// reserve() and start() of a step that this sequence takes alone.
   Result<void> begin(std::uint32_t rows);
@@ -103,11 +111,11 @@ class SequenceCache final : public SequenceKv {
   PageStream& attend(std::uint32_t layer) override;
 
   PageTable& table() { return table_; }
-  Block& root() { return root_; }
+  const std::string& tenant() const { return tenant_; }
   PageStore& store() { return store_; }
 
  private:
-  SequenceCache(PageStore& store, Block& root, bool is_rebuild);
+  SequenceCache(PageStore& store, std::string_view tenant, bool is_rebuild);
 
   std::uint32_t position() const { return static_cast<std::uint32_t>(tokens_.size()); }
   void end_step();
@@ -128,6 +136,7 @@ class SequenceCache final : public SequenceKv {
   }
 
   PageStore& store_;
+  const std::string tenant_;
   Block& root_;
   const bool is_rebuild_;
   const bool has_windows_;

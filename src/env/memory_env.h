@@ -68,6 +68,7 @@ class MemoryEnv final : public Env {
   std::string temporary_directory() override;
   Result<ProgramOutput> run_program(const ProgramStart& start) override;
   std::chrono::nanoseconds now() override;
+  std::uint64_t unix_seconds() override;
   std::uint64_t random() override;
   std::unique_ptr<Executor> new_executor(std::size_t threads) override;
   std::unique_ptr<Parallel> new_parallel(std::size_t workers) override;

@@ -21,9 +21,19 @@ std::uint64_t BlockIndex::block_bytes(std::uint32_t layers, std::uint32_t tokens
          std::uint64_t{tokens_per_block} * sizeof(TokenId) + maps;
 }
 
+Digest128 root_key(const HashSecret& secret, const Digest128& settings, std::string_view tenant) {
+  const std::array fields = {bytes_of(settings), std::as_bytes(std::span(tenant))};
+  return keyed_hash(secret, fields);
+}
+
+Digest128 block_key(const HashSecret& secret, const Digest128& parent,
+                    std::span<const TokenId> tokens) {
+  const std::array fields = {bytes_of(parent), std::as_bytes(tokens)};
+  return keyed_hash(secret, fields);
+}
+
 Block& BlockIndex::root(std::string_view tenant) {
-  const std::array fields = {bytes_of(options_.settings), std::as_bytes(std::span(tenant))};
-  return root_with_key(keyed_hash(options_.secret, fields));
+  return root_with_key(root_key(options_.secret, options_.settings, tenant));
 }
 
 Block& BlockIndex::root_with_key(const Digest128& key) {
@@ -56,8 +66,7 @@ void BlockIndex::remove(Block& block) {
 }
 
 Digest128 BlockIndex::key_of(const Block& parent, std::span<const TokenId> tokens) const {
-  const std::array fields = {bytes_of(parent.key), std::as_bytes(tokens)};
-  return keyed_hash(options_.secret, fields);
+  return block_key(options_.secret, parent.key, tokens);
 }
 
 void BlockIndex::seal(Block& block, const Digest128& key, std::span<const TokenId> tokens) {

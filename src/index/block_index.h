@@ -28,6 +28,12 @@ struct BlockIndexOptions {
   Digest128 settings;  ///< of all that the bytes of pages depend on besides tokens
 };
 
+/// The key of what the first blocks of a tenant's texts hang under.
+Digest128 root_key(const HashSecret& secret, const Digest128& settings, std::string_view tenant);
+/// The key of a block with these tokens behind the one with the key `parent`.
+Digest128 block_key(const HashSecret& secret, const Digest128& parent,
+                    std::span<const TokenId> tokens);
+
 class BlockIndex {
  public:
   explicit BlockIndex(const BlockIndexOptions& options) : options_(options) {}
@@ -37,6 +43,7 @@ class BlockIndex {
   /// Bytes that one block takes at most.
   static std::uint64_t block_bytes(std::uint32_t layers, std::uint32_t tokens_per_block);
 
+  const Digest128& settings() const { return options_.settings; }
   std::uint32_t blocks() const { return static_cast<std::uint32_t>(blocks_.size()); }
   bool full() const { return blocks() >= options_.blocks_max; }
 

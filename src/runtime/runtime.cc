@@ -73,6 +73,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.memory_bytes = checked.kv.memory_bytes;
   store.disk_directory = checked.kv.disk_directory;
   store.disk_bytes = checked.kv.disk_bytes;
+  store.keep_disk = checked.kv.keep_disk;
   store.model = file_->digest(*parallel_);
   store.numerics = numerics_digest(*model_);
   store.reuse = checked.kv.reuse;
@@ -90,6 +91,30 @@ Result<std::unique_ptr<Sequence>> Runtime::new_sequence(const SequenceOptions& o
   HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache,
                       SequenceCache::create(*store_, options.tenant));
   return std::unique_ptr<Sequence>(std::make_unique<RuntimeSequence>(*this, std::move(cache)));
+}
+
+Result<void> Runtime::save_session(const std::string& name, Sequence& sequence,
+                                   std::string_view note) {
+  SequenceCache& cache = static_cast<RuntimeSequence&>(sequence).cache();
+  SessionRecord session;
+  session.name = name;
+  session.tenant = cache.tenant();
+  session.note = note;
+  session.model_name = info_.name;
+  session.saved_seconds = env_.unix_seconds();
+  const Result<SessionRecord> before = store_->read_session(name);
+  session.created_seconds = before.ok() ? before->created_seconds : session.saved_seconds;
+  return cache.save(std::move(session));
+}
+
+Result<SessionState> Runtime::read_session(const std::string& name) {
+  HEADRACE_TRY_ASSIGN(SessionRecord session, store_->read_session(name));
+  if (session.model != store_->options().model) {
+    return Error{ErrorCode::unsupported, "session '" + name + "' was saved with another model (" +
+                                             session.model_name + "); open it with that one"};
+  }
+  return SessionState{std::move(session.tokens), std::move(session.note),
+                      std::move(session.tenant)};
 }
 
 std::uint32_t Runtime::rows_possible(const SequenceCache& sequence, std::size_t wanted) const {

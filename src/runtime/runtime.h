@@ -36,6 +36,9 @@ class Runtime final : public Engine {
   }
   using Engine::new_sequence;
   Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) override;
+  Result<void> save_session(const std::string& name, Sequence& sequence,
+                            std::string_view note) override;
+  Result<SessionState> read_session(const std::string& name) override;
   Result<void> append_together(std::span<const SequenceStep> steps) override;
 
   /// One step of one sequence: `tokens` (at most rows_possible()) join it. Rows from

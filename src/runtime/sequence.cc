@@ -113,6 +113,13 @@ Result<void> RuntimeSequence::append(std::span<const TokenId> tokens,
   return stopped ? Result<void>(cancelled()) : Result<void>();
 }
 
+Result<std::unique_ptr<Sequence>> RuntimeSequence::fork() {
+  HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache, cache_->fork());
+  auto copy = std::make_unique<RuntimeSequence>(runtime_, std::move(cache));
+  copy->logits_ = logits_;
+  return std::unique_ptr<Sequence>(std::move(copy));
+}
+
 Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt,
                                              const GenerateOptions& options) {
   Generation generation;
