@@ -38,7 +38,7 @@ EXEMPT = {"tools/tidy.py", "tools/tidy_test.py"}
 NARROW_ARROWS = {
     ("codec", "page"): {"page/shape.h"},
     ("policy", "page"): {"page/shape.h"},
-    ("tier", "codec"): {"codec/sealed_page.h"},
+    ("tier", "codec"): {"codec/codec.h", "codec/group_layout.h", "codec/sealed_page.h"},
     ("tier", "page"): {"page/shape.h"},
     ("runtime", "page"): {"page/shape.h"},
     ("cli", "kernel"): {"kernel/kernels.h"},  # the limits of the machine, for the benchmark

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "env/executor_io_queue.h"
 #include "env/memory_env.h"
 
 namespace headrace {
@@ -38,6 +39,9 @@ class ImmediateEnv final : public Env {
   Result<std::vector<std::string>> list_directory(const std::string& path) override {
     return base_.list_directory(path);
   }
+  Result<void> sync_directory(const std::string& path) override {
+    return base_.sync_directory(path);
+  }
   bool exists(const std::string& path) override { return base_.exists(path); }
   Result<std::uint64_t> free_bytes(const std::string& directory) override {
     return base_.free_bytes(directory);
@@ -54,6 +58,9 @@ class ImmediateEnv final : public Env {
   std::uint64_t random() override { return base_.random(); }
   std::unique_ptr<Executor> new_executor(std::size_t) override {
     return std::make_unique<ImmediateExecutor>();
+  }
+  std::unique_ptr<IoQueue> new_io_queue(std::size_t) override {
+    return std::make_unique<ExecutorIoQueue>(std::make_unique<ImmediateExecutor>());
   }
   std::unique_ptr<Parallel> new_parallel(std::size_t workers) override {
     return base_.new_parallel(workers);

@@ -40,7 +40,7 @@ TEST(PageStore, ASequenceThatEndsGivesItsPlaceOnDiskBack) {
   ImmediateEnv env;
   PageStoreOptions options = with_slots(small_store(), 8);
   // 30 pages, of which at least 3 are in the pool when the last block is sealed.
-  options.disk_bytes = 27 * disk_tier_slot_bytes(options.shape);
+  options.disk_bytes = 27 * disk_tier_record_bytes(options.shape);
   const auto store = open_store(env, options);
   for (std::uint64_t id = 1; id <= 12; ++id) {
     Reader reader(*store, random_text(160, id));
@@ -101,7 +101,7 @@ TEST(PageStore, SequencesWithTheSameTokensShareWhatIsStored) {
   ImmediateEnv env;
   PageStoreOptions options = with_slots(small_store(), 12);
   // Room for the pages of little more than one of the three.
-  options.disk_bytes = 30 * disk_tier_slot_bytes(options.shape);
+  options.disk_bytes = 30 * disk_tier_record_bytes(options.shape);
   const auto store = open_store(env, options);
   std::vector<std::unique_ptr<Reader>> readers;
   for (std::uint64_t id = 1; id <= 3; ++id) {
@@ -172,7 +172,7 @@ TEST(PageStore, ADiskThatIsFullEndsTheStepInOneLineAndNotTheSequence) {
 TEST(PageStore, ALimitOfTheDiskIsKeptAndNamed) {
   ImmediateEnv env;
   PageStoreOptions options = with_slots(small_store(), 8);
-  options.disk_bytes = 5 * disk_tier_slot_bytes(options.shape);
+  options.disk_bytes = 5 * disk_tier_record_bytes(options.shape);
   const auto store = open_store(env, options);
   Reader reader(*store, random_text(160, 1));
   const auto outcome = reader.read_all(16);

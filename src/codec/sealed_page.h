@@ -1,5 +1,5 @@
-// The header that stands before a page's bytes on disk and on the wire: what the page is, and how
-// to tell that it is undamaged. Format, grammar and a worked example: docs/formats/page.md.
+// What a stored page is: its name, and everything that must be equal for it to be the one that was
+// asked for. The bytes of it stand in the header of a record (docs/formats/segment.md).
 #pragma once
 
 #include <compare>
@@ -15,7 +15,7 @@ namespace headrace {
 
 /// How the payload is encoded. The values are part of the format: never renumber.
 enum class CodecId : std::uint16_t {
-  raw = 0,  ///< the pool layout, byte for byte
+  raw = 0,  ///< the pool page in groups of tokens
 };
 
 /// Names one page in every tier: a block and a layer of it.
@@ -31,30 +31,29 @@ struct PageIdentity {
   Digest128 model;  ///< digest of the model file
   std::uint32_t first_position = 0;
   PageShape shape;
+  /// 1 to shape.tokens. The rows behind them are zero in the pool page.
+  std::uint32_t tokens_held = shape.tokens;
   bool operator==(const PageIdentity&) const = default;
 };
 
-/// The parsed header.
-struct SealedPageHeader {
+/// A page as its tier describes it.
+struct SealedPage {
   PageIdentity identity;
   CodecId codec = CodecId::raw;
-  std::uint64_t payload_bytes = 0;
-  Digest128 payload_checksum;
+  Digest128 checksum;  ///< of the pool page
+  bool operator==(const SealedPage&) const = default;
 };
 
-/// The header takes one device block, so that the payload behind it is aligned.
-inline constexpr std::size_t sealed_page_header_bytes = 4096;
+inline constexpr std::size_t sealed_page_bytes = 80;
 
-/// Writes `header` into `out` (sealed_page_header_bytes), unused bytes zero, with its own checksum.
-void encode_sealed_page_header(const SealedPageHeader& header, MutableBytes out);
+/// Writes `page` into `out` (sealed_page_bytes). It must be a possible one.
+void encode_sealed_page(const SealedPage& page, MutableBytes out);
 
-/// Reads and verifies a header. Errors: corrupt (magic, version, length, checksum, impossible field
-/// values).
-Result<SealedPageHeader> decode_sealed_page_header(Bytes in);
+/// Reads a page that is under a checksum already. Errors: corrupt (values that no page can have).
+/// The codec may be one that this build does not know.
+Result<SealedPage> decode_sealed_page(Bytes in);
 
-/// Checks that a stored page (header as read, payload as read) is exactly what was asked for.
-/// Errors: corrupt, naming the first field that differs: identity, length or checksum.
-Result<void> verify_sealed_page(const SealedPageHeader& header, Bytes payload,
-                                const PageIdentity& expected, const Digest128& expected_checksum);
+/// Errors: corrupt, naming the first field in which the stored page is another one.
+Result<void> verify_identity(const PageIdentity& stored, const PageIdentity& wanted);
 
 }  // namespace headrace

@@ -53,6 +53,13 @@ class File {
   /// Asks the system to forget its cached copy of the file, so that the next read comes from the
   /// device. A hint.
   virtual void drop_cache() = 0;
+
+  /// From now on reads and writes go past the system's cache; memory, offsets and lengths must be
+  /// multiples of 4096 then. Errors: unsupported (this file system cannot), io.
+  virtual Result<void> use_direct_io() = 0;
+
+  /// Of the operating system, for an IoQueue; -1: has none.
+  virtual int descriptor() const { return -1; }
 };
 
 /// A file mapped read-only into memory. Unmapped when destroyed.
@@ -74,6 +81,28 @@ class Executor {
  public:
   virtual ~Executor() = default;
   virtual void submit(std::function<void()> job) = 0;
+  /// Waits until no job is queued or running; runs them where no thread does. Not for jobs.
+  virtual void wait_idle() {}
+};
+
+/// One read or write of a whole range.
+struct IoRequest {
+  enum class Kind { read, write };
+  Kind kind = Kind::read;
+  File* file = nullptr;  ///< must be open until `done` has been called
+  std::uint64_t offset = 0;
+  MutableBytes bytes;  ///< a write only reads them
+  /// Called once, on any thread, with what File::read_at() or write_at() would have returned.
+  std::function<void(Result<void>)> done;
+};
+
+/// Reads and writes, many at a time. Destroying it waits for those in flight.
+class IoQueue {
+ public:
+  virtual ~IoQueue() = default;
+  virtual void submit(IoRequest request) = 0;
+  /// As Executor::wait_idle().
+  virtual void wait_idle() = 0;
 };
 
 /// Another program to run, and what ends it early.
@@ -109,6 +138,8 @@ class Env {
   virtual Result<void> remove_directory(const std::string& path) = 0;
   /// The names in it, sorted.
   virtual Result<std::vector<std::string>> list_directory(const std::string& path) = 0;
+  /// Makes the names in it durable: that files are there, and that removed ones are not.
+  virtual Result<void> sync_directory(const std::string& path) = 0;
   virtual bool exists(const std::string& path) = 0;
   /// Available to this user.
   virtual Result<std::uint64_t> free_bytes(const std::string& directory) = 0;
@@ -133,6 +164,8 @@ class Env {
 
   // Threads.
   virtual std::unique_ptr<Executor> new_executor(std::size_t threads) = 0;
+  /// At most `depth` operations at a time reach the device.
+  virtual std::unique_ptr<IoQueue> new_io_queue(std::size_t depth) = 0;
   /// `workers` >= 1 includes the calling thread.
   virtual std::unique_ptr<Parallel> new_parallel(std::size_t workers) = 0;
   virtual std::size_t hardware_threads() = 0;

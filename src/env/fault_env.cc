@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "env/executor_io_queue.h"
 #include "env/fault_file.h"
 #include "env/memory_file.h"
 
@@ -96,6 +97,16 @@ Result<std::vector<std::string>> FaultEnv::list_directory(const std::string& pat
   const auto fault = next_fault(EnvOperation::list_directory);
   if (fault) return injected_error(*fault, EnvOperation::list_directory, path);
   return base_.list_directory(path);
+}
+
+Result<void> FaultEnv::sync_directory(const std::string& path) {
+  const auto fault = next_fault(EnvOperation::sync);
+  if (fault) return injected_error(*fault, EnvOperation::sync, path);
+  return base_.sync_directory(path);
+}
+
+std::unique_ptr<IoQueue> FaultEnv::new_io_queue(std::size_t depth) {
+  return std::make_unique<ExecutorIoQueue>(base_.new_executor(depth));
 }
 
 Result<std::uint64_t> FaultEnv::free_bytes(const std::string& directory) {

@@ -36,6 +36,7 @@ class FaultEnv final : public Env {
   Result<void> make_directories(const std::string& path) override;
   Result<void> remove_directory(const std::string& path) override;
   Result<std::vector<std::string>> list_directory(const std::string& path) override;
+  Result<void> sync_directory(const std::string& path) override;
   Result<std::uint64_t> free_bytes(const std::string& directory) override;
   Result<std::unique_ptr<FileLock>> lock_file(const std::string& path) override;
   Result<ProgramOutput> run_program(const ProgramStart& start) override;
@@ -49,6 +50,8 @@ class FaultEnv final : public Env {
   std::unique_ptr<Executor> new_executor(std::size_t threads) override {
     return base_.new_executor(threads);
   }
+  /// Of the files' own operations, so that their faults happen.
+  std::unique_ptr<IoQueue> new_io_queue(std::size_t depth) override;
   std::unique_ptr<Parallel> new_parallel(std::size_t workers) override {
     return base_.new_parallel(workers);
   }

@@ -26,6 +26,7 @@ class FaultFile final : public File {
   Result<std::uint64_t> size() const override;
   Result<void> truncate(std::uint64_t size) override;
   void drop_cache() override { base_->drop_cache(); }
+  Result<void> use_direct_io() override { return base_->use_direct_io(); }
 
  private:
   FaultEnv& env_;

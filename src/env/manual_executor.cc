@@ -23,7 +23,9 @@ bool ManualQueue::run_next(const Executor* owner) {
   return true;
 }
 
-ManualExecutor::~ManualExecutor() {
+ManualExecutor::~ManualExecutor() { wait_idle(); }
+
+void ManualExecutor::wait_idle() {
   while (queue_.run_next(this)) {
   }
 }

@@ -34,6 +34,7 @@ class ManualExecutor final : public Executor {
   /// Runs what is still waiting, as an executor with threads would.
   ~ManualExecutor() override;
   void submit(std::function<void()> job) override { queue_.push(this, std::move(job)); }
+  void wait_idle() override;
 
  private:
   ManualQueue& queue_;

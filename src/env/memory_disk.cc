@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
+#include <random>
 
 #include "env/memory_file.h"
 #include "env/posix_error.h"
@@ -48,8 +49,9 @@ Result<std::string> MemoryDisk::read_all(const std::string& path) {
 Result<void> MemoryDisk::remove_file(const std::string& path) {
   const std::lock_guard lock(mutex_);
   const std::string name = normal(path);
-  HEADRACE_TRY(find_file("remove", name));
+  HEADRACE_TRY_ASSIGN(const NodeRef node, find_file("remove", name));
   nodes_.erase(name);
+  if (node->durable.has_value()) removed_[name] = node;
   return {};
 }
 
@@ -128,12 +130,62 @@ void MemoryDisk::crash() {
   const std::lock_guard lock(mutex_);
   ++lives_;
   locks_.clear();
+  removed_.clear();
   for (auto entry = nodes_.begin(); entry != nodes_.end();) {
     const NodeRef node = entry->second;
     const bool lost = node != nullptr && !node->durable.has_value();
     if (node != nullptr && !lost) node->data = *node->durable;
     entry = lost ? nodes_.erase(entry) : std::next(entry);
   }
+}
+
+void MemoryDisk::crash_torn(std::uint64_t seed) {
+  constexpr std::size_t sector_bytes = 512;
+  const std::lock_guard lock(mutex_);
+  std::mt19937_64 random(seed);
+  ++lives_;
+  locks_.clear();
+  for (const auto& [path, node] : removed_) {
+    if (random() % 2 == 0) nodes_.emplace(path, node);
+  }
+  removed_.clear();
+  const std::uint64_t kept_of_8 = random() % 9;  // from nothing to everything
+  const auto is_kept = [&] { return random() % 8 < kept_of_8; };
+  for (auto entry = nodes_.begin(); entry != nodes_.end();) {
+    const NodeRef node = entry->second;
+    const bool lost = node != nullptr && !node->durable.has_value() && !is_kept();
+    if (node != nullptr && !lost) {
+      std::vector<std::byte> left = node->durable.value_or(std::vector<std::byte>());
+      const std::vector<std::byte>& written = node->data;
+      for (std::size_t at = 0; at < written.size(); at += sector_bytes) {
+        const std::size_t end = std::min(at + sector_bytes, written.size());
+        if (!is_kept()) continue;
+        left.resize(std::max(left.size(), end));
+        std::copy(written.begin() + static_cast<std::ptrdiff_t>(at),
+                  written.begin() + static_cast<std::ptrdiff_t>(end),
+                  left.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+      node->data = left;
+      node->durable = std::move(left);
+    }
+    entry = lost ? nodes_.erase(entry) : std::next(entry);
+  }
+}
+
+Result<void> MemoryDisk::sync_directory(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  const std::string name = normal(path);
+  if (!is_directory(name)) return posix_error("sync", path, ENOENT);
+  forget_removed(name);
+  for (const auto& [other, node] : nodes_) {
+    const bool is_new = node != nullptr && !node->durable.has_value();
+    if (is_new && parent_of(other) == name) node->durable.emplace();
+  }
+  return {};
+}
+
+void MemoryDisk::forget_removed(const std::string& directory) {
+  std::erase_if(removed_, [&](const auto& entry) { return parent_of(entry.first) == directory; });
 }
 
 Result<MemoryDisk::NodeRef> MemoryDisk::find_file(std::string_view action,

@@ -3,6 +3,10 @@
 //
 // What a crash leaves: of each file the contents at its last successful sync(), and no file that
 // was never synced. Directories, and the removal of a file, are durable at once.
+//
+// What a torn crash leaves: of each file those of its unsynced sectors that a seed chooses. A file
+// whose name was never synced may be missing, and a removed one may be back, until the next sync of
+// a new file or of its directory.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +33,7 @@ class MemoryDisk {
   Result<void> make_directories(const std::string& path);
   Result<void> remove_directory(const std::string& path);
   Result<std::vector<std::string>> list(const std::string& path);
+  Result<void> sync_directory(const std::string& path);
   bool exists(const std::string& path);
   Result<std::unique_ptr<FileLock>> lock(const std::string& path);
   Result<std::uint64_t> free_bytes(const std::string& directory);
@@ -40,6 +45,7 @@ class MemoryDisk {
   /// The machine stops and starts again. Files opened before answer every operation with io; locks
   /// are free.
   void crash();
+  void crash_torn(std::uint64_t seed);
 
  private:
   friend class MemoryFile;
@@ -55,12 +61,14 @@ class MemoryDisk {
   Result<NodeRef> find_file(std::string_view action, const std::string& path) const;
   bool is_directory(const std::string& path) const;
   Result<NodeRef> create_file(const std::string& path);
+  void forget_removed(const std::string& directory);
   std::uint64_t used_bytes() const;
   std::uint64_t room_bytes() const;
 
   mutable std::mutex mutex_;
   std::uint64_t capacity_bytes_;
   std::map<std::string, NodeRef> nodes_;        // nullptr: a directory
+  std::map<std::string, NodeRef> removed_;      // durable files whose removal is not
   std::map<std::string, std::uint64_t> locks_;  // path to the claim that holds it
   std::uint64_t claims_ = 0;
   std::uint64_t lives_ = 0;  // crashes so far; a file of an earlier life is dead

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "env/executor_io_queue.h"
 #include "env/memory_file.h"
 #include "env/posix_error.h"
 #include "env/thread_executor.h"
@@ -56,6 +57,10 @@ Result<std::vector<std::string>> MemoryEnv::list_directory(const std::string& pa
   return disk_.list(path);
 }
 
+Result<void> MemoryEnv::sync_directory(const std::string& path) {
+  return disk_.sync_directory(path);
+}
+
 bool MemoryEnv::exists(const std::string& path) { return disk_.exists(path); }
 
 Result<std::uint64_t> MemoryEnv::free_bytes(const std::string& directory) {
@@ -94,6 +99,10 @@ std::uint64_t MemoryEnv::random() {
 std::unique_ptr<Executor> MemoryEnv::new_executor(std::size_t threads) {
   if (executors_ == ExecutorKind::manual) return std::make_unique<ManualExecutor>(queue_);
   return std::make_unique<ThreadExecutor>(threads);
+}
+
+std::unique_ptr<IoQueue> MemoryEnv::new_io_queue(std::size_t depth) {
+  return std::make_unique<ExecutorIoQueue>(new_executor(depth));
 }
 
 std::unique_ptr<Parallel> MemoryEnv::new_parallel(std::size_t workers) {

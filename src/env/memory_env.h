@@ -48,6 +48,8 @@ class MemoryEnv final : public Env {
   /// The machine stops and starts again: unsynced bytes are gone, open files are dead, locks are
   /// free. See MemoryDisk. Clock, randomness and waiting jobs are left alone.
   void crash() { disk_.crash(); }
+  /// The same, and each sector of 512 bytes that was not synced reached the disk or did not.
+  void crash_torn(std::uint64_t seed) { disk_.crash_torn(seed); }
 
   /// With ExecutorKind::manual: runs the waiting jobs, and those that they submit, on this thread
   /// in order of submission. Returns how many ran.
@@ -62,6 +64,7 @@ class MemoryEnv final : public Env {
   Result<void> make_directories(const std::string& path) override;
   Result<void> remove_directory(const std::string& path) override;
   Result<std::vector<std::string>> list_directory(const std::string& path) override;
+  Result<void> sync_directory(const std::string& path) override;
   bool exists(const std::string& path) override;
   Result<std::uint64_t> free_bytes(const std::string& directory) override;
   Result<std::unique_ptr<FileLock>> lock_file(const std::string& path) override;
@@ -71,6 +74,7 @@ class MemoryEnv final : public Env {
   std::uint64_t unix_seconds() override;
   std::uint64_t random() override;
   std::unique_ptr<Executor> new_executor(std::size_t threads) override;
+  std::unique_ptr<IoQueue> new_io_queue(std::size_t depth) override;
   std::unique_ptr<Parallel> new_parallel(std::size_t workers) override;
   std::size_t hardware_threads() override { return 2; }
   std::uint64_t physical_memory_bytes() override { return std::uint64_t{8} << 30; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 
 #include "env/posix_error.h"
 
@@ -48,6 +49,9 @@ Result<void> MemoryFile::write_at(std::uint64_t offset, std::span<const Bytes> p
 Result<void> MemoryFile::sync() {
   const std::lock_guard lock(disk_.mutex_);
   HEADRACE_TRY(check_usable("sync", false));
+  if (!node_->durable.has_value()) {
+    disk_.forget_removed(std::filesystem::path(path_).parent_path().string());
+  }
   node_->durable = node_->data;
   return {};
 }

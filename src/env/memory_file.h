@@ -22,6 +22,7 @@ class MemoryFile final : public File {
   Result<std::uint64_t> size() const override;
   Result<void> truncate(std::uint64_t size) override;
   void drop_cache() override {}
+  Result<void> use_direct_io() override { return {}; }
 
  private:
   // Wants the disk's mutex to be held.

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "env/env.h"
+#include "env/executor_io_queue.h"
 #include "env/posix_error.h"
 #include "env/posix_file.h"
 #include "env/posix_program.h"
@@ -70,6 +71,10 @@ class PosixEnv final : public Env {
     return names;
   }
 
+  Result<void> sync_directory(const std::string& path) override {
+    return sync_posix_directory(path);
+  }
+
   bool exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
 
   Result<std::uint64_t> free_bytes(const std::string& directory) override {
@@ -111,6 +116,11 @@ class PosixEnv final : public Env {
 
   std::unique_ptr<Executor> new_executor(std::size_t threads) override {
     return std::make_unique<ThreadExecutor>(threads);
+  }
+  std::unique_ptr<IoQueue> new_io_queue(std::size_t depth) override {
+    // A read waits for the device most of the time, so more threads than processors make sense.
+    constexpr std::size_t threads_max = 8;
+    return std::make_unique<ExecutorIoQueue>(new_executor(std::min(depth, threads_max)));
   }
   std::unique_ptr<Parallel> new_parallel(std::size_t workers) override {
     return std::make_unique<ThreadPool>(workers);

@@ -75,6 +75,15 @@ class PosixFile final : public File {
     return {};
   }
 
+  Result<void> use_direct_io() override {
+    const int flags = ::fcntl(descriptor_.number(), F_GETFL);
+    if (flags < 0) return posix_error("open", path_, errno);
+    if (::fcntl(descriptor_.number(), F_SETFL, flags | O_DIRECT) == 0) return {};
+    return Error{ErrorCode::unsupported, posix_error("use direct IO on", path_, errno).message};
+  }
+
+  int descriptor() const override { return descriptor_.number(); }
+
   void drop_cache() override {
     // A hint: where it is refused, reads are merely faster than asked for.
     static_cast<void>(::posix_fadvise(descriptor_.number(), 0, 0, POSIX_FADV_DONTNEED));
@@ -88,11 +97,7 @@ class PosixFile final : public File {
 
   Result<void> sync_directory() const {
     const std::string parent = std::filesystem::path(path_).parent_path().string();
-    const std::string directory = parent.empty() ? "." : parent;
-    const FileDescriptor opened = open_descriptor(directory, O_RDONLY | O_DIRECTORY);
-    if (!opened.valid()) return posix_error("open", directory, errno);
-    if (::fsync(opened.number()) != 0) return posix_error("sync", directory, errno);
-    return {};
+    return sync_posix_directory(parent.empty() ? "." : parent);
   }
 
   const FileDescriptor descriptor_;
@@ -136,6 +141,13 @@ int open_flags(OpenMode mode) {
 }
 
 }  // namespace
+
+Result<void> sync_posix_directory(const std::string& path) {
+  const FileDescriptor opened = open_descriptor(path, O_RDONLY | O_DIRECTORY);
+  if (!opened.valid()) return posix_error("open", path, errno);
+  if (::fsync(opened.number()) != 0) return posix_error("sync", path, errno);
+  return {};
+}
 
 Result<std::unique_ptr<File>> open_posix_file(const std::string& path, OpenMode mode) {
   FileDescriptor descriptor = open_descriptor(path, open_flags(mode));

@@ -37,11 +37,19 @@ void ThreadExecutor::work() {
     {
       const std::function<void()> job = std::move(queue_.front());
       queue_.pop_front();
+      ++running_;
       lock.unlock();
       job();
     }
     lock.lock();
+    --running_;
+    if (running_ == 0 && queue_.empty()) idle_.notify_all();
   }
+}
+
+void ThreadExecutor::wait_idle() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return running_ == 0 && queue_.empty(); });
 }
 
 }  // namespace headrace

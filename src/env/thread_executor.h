@@ -22,13 +22,16 @@ class ThreadExecutor final : public Executor {
   ~ThreadExecutor() override;
 
   void submit(std::function<void()> job) override;
+  void wait_idle() override;
 
  private:
   void work();
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::condition_variable idle_;
   std::deque<std::function<void()>> queue_;  // guarded by mutex_
+  std::size_t running_ = 0;                  // guarded by mutex_
   bool stopping_ = false;                    // guarded by mutex_
   std::vector<std::thread> threads_;
 };

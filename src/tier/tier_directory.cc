@@ -15,22 +15,22 @@ namespace headrace {
 namespace {
 
 constexpr std::string_view lock_name = "headrace.lock";
-constexpr std::string_view page_file_prefix = "pages-";
-constexpr std::string_view page_file_suffix = ".hrp";
+constexpr std::string_view probe_prefix = "probe-";
+constexpr std::string_view probe_suffix = ".hrt";
 constexpr std::size_t random_digits = 16;
 
-std::string page_file_name(std::uint64_t random) {
+std::string probe_name(std::uint64_t random) {
   std::array<char, random_digits + 1> digits;
   std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(random));
-  return std::string(page_file_prefix) + digits.data() + std::string(page_file_suffix);
+  return std::string(probe_prefix) + digits.data() + std::string(probe_suffix);
 }
 
-/// Exactly the names that page_file_name() makes, so that nobody else's file is taken for ours.
-bool is_page_file_name(std::string_view name) {
-  constexpr std::size_t size = page_file_prefix.size() + random_digits + page_file_suffix.size();
+/// Exactly the names that probe_name() makes, so that nobody else's file is taken for ours.
+bool is_probe_name(std::string_view name) {
+  constexpr std::size_t size = probe_prefix.size() + random_digits + probe_suffix.size();
   if (name.size() != size) return false;
-  const std::string_view digits = name.substr(page_file_prefix.size(), random_digits);
-  return name.starts_with(page_file_prefix) && name.ends_with(page_file_suffix) &&
+  const std::string_view digits = name.substr(probe_prefix.size(), random_digits);
+  return name.starts_with(probe_prefix) && name.ends_with(probe_suffix) &&
          digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
@@ -69,12 +69,9 @@ Result<std::unique_ptr<TierDirectory>> TierDirectory::open(Env& env, const std::
 }
 
 TierDirectory::~TierDirectory() {
-  if (!page_file_path_.empty()) {
-    if (auto removed = env_.remove_file(page_file_path_); !removed.ok()) warn(removed.error());
-  }
   if (lock_ != nullptr) {
     // Held until the directories are gone too, so that nobody claims what is about to vanish. See
-    // docs/formats/page.md for a process that has opened this lock file but not locked it yet.
+    // docs/formats/segment.md for a process that has opened this lock file but not locked it yet.
     if (auto removed = env_.remove_file(file_path(std::string(lock_name))); !removed.ok()) {
       warn(removed.error());
     }
@@ -106,7 +103,7 @@ void TierDirectory::remove_stale_files() {
   auto names = env_.list_directory(path_);
   if (!names.ok()) return warn(names.error());
   for (const std::string& name : *names) {
-    if (!is_page_file_name(name)) continue;
+    if (!is_probe_name(name)) continue;
     // We hold the lock, so its owner is gone. If it cannot be removed it only costs room.
     if (auto removed = env_.remove_file(file_path(name)); !removed.ok()) warn(removed.error());
   }
@@ -114,28 +111,18 @@ void TierDirectory::remove_stale_files() {
 
 Result<void> TierDirectory::probe() {
   // The lock file may have been there before, so it proves nothing.
-  auto file = create_file_with_random_name(page_file_path_);
+  const std::string path = file_path(probe_name(env_.random()));
+  auto file = env_.open_file(path, OpenMode::create_new);
   if (!file.ok()) return with_advice("write in", path_, file.error());
   file->reset();
-  if (auto removed = env_.remove_file(page_file_path_); !removed.ok()) {
+  if (auto removed = env_.remove_file(path); !removed.ok()) {
     return with_advice("remove a file in", path_, removed.error());
   }
-  page_file_path_.clear();
   return {};
 }
 
-Result<std::unique_ptr<File>> TierDirectory::create_page_file() {
-  HEADRACE_CHECK(page_file_path_.empty(), "a tier has one page file");
-  auto file = create_file_with_random_name(page_file_path_);
-  if (file.ok() || file.error().code == ErrorCode::out_of_budget) return file;
-  return with_advice("write in", path_, file.error());
-}
-
-Result<std::unique_ptr<File>> TierDirectory::create_file_with_random_name(std::string& path_out) {
-  std::string path = file_path(page_file_name(env_.random()));
-  HEADRACE_TRY_ASSIGN(auto file, env_.open_file(path, OpenMode::create_new));
-  path_out = std::move(path);
-  return file;
+bool TierDirectory::is_own_name(const std::string& name) {
+  return name == lock_name || is_probe_name(name);
 }
 
 std::string TierDirectory::file_path(const std::string& name) const {

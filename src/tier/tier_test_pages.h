@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "codec/group_layout.h"
 #include "tier/tier.h"
 
 namespace headrace {
@@ -36,6 +37,20 @@ inline TestPage test_page(std::uint32_t number, const PageShape& shape = small_s
                 .bytes = std::vector<std::byte>(shape.bytes())};
   std::mt19937 random(number);
   for (std::byte& byte : page.bytes) byte = static_cast<std::byte>(random());
+  page.checksum = hash_bytes(page.bytes);
+  return page;
+}
+
+/// A page with fewer tokens than it has room for.
+inline TestPage tail_page(std::uint32_t number, std::uint32_t tokens_held,
+                          const PageShape& shape = small_shape) {
+  TestPage page = test_page(number, shape);
+  page.identity.tokens_held = tokens_held;
+  // The groups without tokens, by way of the layout: a row of its own in the last group may be
+  // anything that the cache wrote there.
+  std::vector<std::byte> groups(grouped_bytes(shape, tokens_held));
+  encode_groups(shape, tokens_held, page.bytes, groups);
+  decode_groups(shape, tokens_held, groups, page.bytes);
   page.checksum = hash_bytes(page.bytes);
   return page;
 }

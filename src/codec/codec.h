@@ -1,0 +1,45 @@
+// Codec: how a page of the pool becomes bytes to store, and back. What each codec stores is in
+// docs/formats/; its number is part of the formats.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "codec/sealed_page.h"
+#include "headrace/result.h"
+#include "page/shape.h"
+
+namespace headrace {
+
+/// What a codec may know about the page that it encodes.
+struct PagePlan {
+  PageShape shape;
+  std::uint32_t tokens_held = 0;  ///< 1 to shape.tokens; the rows behind them are zero
+  std::uint32_t layer = 0;
+  std::uint32_t layers = 0;  ///< of the model
+  std::uint32_t first_position = 0;
+};
+
+/// Thread-safe and without state.
+class Codec {
+ public:
+  virtual ~Codec() = default;
+  virtual CodecId id() const = 0;
+  /// Whether decode gives the bytes that encode was given.
+  virtual bool is_lossless() const = 0;
+  /// The most that a page of this shape takes.
+  virtual std::uint64_t encoded_bytes_max(const PageShape& shape) const = 0;
+  /// Encodes a pool page into the front of `out` (at least encoded_bytes_max) and returns how many
+  /// bytes it took.
+  virtual std::uint64_t encode(const PagePlan& plan, Bytes page, MutableBytes out) const = 0;
+  /// Fills a whole pool page. Errors: corrupt.
+  virtual Result<void> decode(const PagePlan& plan, Bytes encoded, MutableBytes page) const = 0;
+};
+
+/// The pool page in groups of tokens (group_layout.h).
+const Codec& raw_codec();
+
+/// nullptr: this build does not know it.
+const Codec* find_codec(CodecId id);
+
+}  // namespace headrace

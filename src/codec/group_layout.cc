@@ -1,0 +1,138 @@
+#include "codec/group_layout.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace headrace {
+namespace {
+
+// A part of a head's bytes that a tile of 16 tokens owns: `rows` rows, in each of which the two
+// groups of the tile have `run` bytes one after the other. Where the pool keeps token after token,
+// it is one row.
+struct Part {
+  std::uint64_t start = 0;        // in the head
+  std::uint64_t tile_stride = 0;  // from tile to tile
+  std::uint64_t rows = 1;
+  std::uint64_t run = 0;
+  std::uint64_t bytes_in_group() const { return rows * run; }
+};
+
+struct Parts {
+  Part part[4];
+  std::size_t count = 0;
+  void add(const Part& next) { part[count++] = next; }
+};
+
+// What a head consists of, in the order of a group: K, its scales, V, its scales.
+Parts parts_of(const PageShape& shape) {
+  const std::uint64_t dim = shape.head_dim;
+  const std::uint64_t k_end = shape.k_bytes();
+  Parts parts;
+  switch (shape.type) {
+    case KvType::f32:
+    case KvType::f16: {
+      const std::uint64_t size = shape.type == KvType::f32 ? 4 : 2;
+      parts.add({0, dim * 16 * size, dim, 8 * size});
+      parts.add({k_end, dim * 16 * size, 1, dim * 8 * size});
+      break;
+    }
+    case KvType::bf16:
+    case KvType::i16: {
+      parts.add({0, dim * 32, dim / 2, 32});
+      if (shape.type == KvType::i16) parts.add({shape.tokens * dim * 2, 32, 1, 16});
+      parts.add({k_end, dim * 32, 1, dim * 16});
+      break;
+    }
+    case KvType::q8: {
+      const std::uint64_t tile = dim * 16 + dim / 32 * 32;  // bytes, then scales
+      parts.add({0, tile, dim / 4, 32});
+      parts.add({dim * 16, tile, dim / 32, 16});
+      parts.add({k_end, tile, 1, dim * 8});
+      parts.add({k_end + dim * 16, tile, dim / 32, 16});
+      break;
+    }
+  }
+  return parts;
+}
+
+// Moves the rows of one part of one tile between the pool and its one or two groups. With a run
+// that the compiler knows, a row is a few moves of registers.
+template <bool to_groups, std::uint64_t known_run>
+void move_rows(auto* tile, std::uint64_t rows, std::uint64_t any_run, auto* first, auto* second) {
+  const std::uint64_t run = known_run != 0 ? known_run : any_run;
+  for (std::uint64_t row = 0; row < rows; ++row, tile += 2 * run, first += run) {
+    if constexpr (to_groups) {
+      std::memcpy(first, tile, run);
+    } else {
+      std::memcpy(tile, first, run);
+    }
+    if (second == nullptr) continue;
+    if constexpr (to_groups) {
+      std::memcpy(second, tile + run, run);
+    } else {
+      std::memcpy(tile + run, second, run);
+    }
+    second += run;
+  }
+}
+
+template <bool to_groups>
+void move_part(auto* tile, const Part& part, auto* first, auto* second) {
+  if (part.run == 16) {
+    move_rows<to_groups, 16>(tile, part.rows, 16, first, second);
+  } else if (part.run == 32) {
+    move_rows<to_groups, 32>(tile, part.rows, 32, first, second);
+  } else {
+    move_rows<to_groups, 0>(tile, part.rows, part.run, first, second);
+  }
+}
+
+template <bool to_groups>
+void move_page(const PageShape& shape, std::uint32_t groups, auto* page, auto* grouped) {
+  const Parts parts = parts_of(shape);
+  const std::uint64_t group = group_bytes(shape);
+  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+    const std::uint64_t head_start = shape.k_offset(head);
+    std::uint64_t in_group = head * (group / shape.kv_heads);
+    for (std::size_t i = 0; i < parts.count; ++i) {
+      const Part& part = parts.part[i];
+      for (std::uint32_t at = 0; at < groups; at += 2) {
+        auto* tile = page + head_start + part.start + at / 2 * part.tile_stride;
+        auto* first = grouped + at * group + in_group;
+        auto* second = at + 1 < groups ? first + group : nullptr;
+        move_part<to_groups>(tile, part, first, second);
+      }
+      in_group += part.bytes_in_group();
+    }
+  }
+}
+
+void check(const PageShape& shape, std::uint32_t tokens_held, std::uint64_t page_bytes) {
+  HEADRACE_CHECK(tokens_held > 0 && tokens_held <= shape.tokens, "a page holds some tokens");
+  HEADRACE_CHECK(page_bytes == shape.bytes(), "a page has the size of its shape");
+}
+
+}  // namespace
+
+std::uint64_t encode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes page,
+                            MutableBytes out) {
+  check(shape, tokens_held, page.size());
+  const std::uint64_t bytes = grouped_bytes(shape, tokens_held);
+  HEADRACE_CHECK(out.size() >= bytes, "the groups fit");
+  move_page<true>(shape, group_count(tokens_held), page.data(), out.data());
+  return bytes;
+}
+
+void decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
+                   MutableBytes page) {
+  check(shape, tokens_held, page.size());
+  HEADRACE_CHECK(groups.size() == grouped_bytes(shape, tokens_held), "all groups are there");
+  if (group_count(tokens_held) * group_tokens < shape.tokens) {
+    std::ranges::fill(page, std::byte{0});
+  }
+  move_page<false>(shape, group_count(tokens_held), page.data(), groups.data());
+}
+
+}  // namespace headrace

@@ -1,0 +1,243 @@
+// What the threads of a LogTier do with an operation that has a buffer, step by step.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "codec/group_layout.h"
+#include "tier/log_tier.h"
+
+namespace headrace {
+
+MutableBytes LogTier::buffer_of(const Operation& operation) {
+  return buffers_.span().subspan(operation.buffer * buffer_bytes_, buffer_bytes_);
+}
+
+PagePlan LogTier::plan_of(const PageIdentity& identity) const {
+  return {.shape = identity.shape,
+          .tokens_held = identity.tokens_held,
+          .layer = identity.key.layer,
+          .layers = options_.layers,
+          .first_position = identity.first_position};
+}
+
+void LogTier::start(OperationIndex index) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (free_buffers_.empty()) return waiting_.push_back(index);
+    operations_[index].buffer = free_buffers_.back();
+    free_buffers_.pop_back();
+  }
+  start_with_buffer(index);
+}
+
+void LogTier::start_with_buffer(OperationIndex index) {
+  if (operations_[index].kind == Operation::Kind::read) return read(index);
+  workers_->submit([this, index] { encode(index); });
+}
+
+void LogTier::encode(OperationIndex index) {
+  Operation& operation = operations_[index];
+  const MutableBytes payload = buffer_of(operation).subspan(segment_unit_bytes);
+  if (operation.is_encoded) {
+    std::ranges::copy(operation.source, payload.begin());
+    operation.payload_bytes = operation.source.size();
+  } else {
+    operation.payload_bytes = codec_.encode(plan_of(operation.identity), operation.source, payload);
+  }
+  const std::uint64_t padded = round_up(operation.payload_bytes, segment_unit_bytes);
+  std::ranges::fill(payload.first(padded).subspan(operation.payload_bytes), std::byte{0});
+  bool is_dropped = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_dropped = operation.is_dropped;
+  }
+  if (is_dropped) return finish(index, {});
+  if (const auto placement = store_->try_place(segment_unit_bytes + padded, operation.sequence)) {
+    return write(index, *placement);
+  }
+  service_->submit([this, index] { place(index); });
+}
+
+void LogTier::place(OperationIndex index) {
+  const Operation& operation = operations_[index];
+  const std::uint64_t padded = round_up(operation.payload_bytes, segment_unit_bytes);
+  auto placement = store_->place(segment_unit_bytes + padded, operation.sequence);
+  if (!placement.ok()) return finish(index, std::move(placement).error());
+  write(index, *placement);
+}
+
+void LogTier::write(OperationIndex index, const Placement& placement) {
+  Operation& operation = operations_[index];
+  operation.placement = placement;
+  const MutableBytes record = buffer_of(operation).first(placement.place.bytes());
+  RecordHeader header{
+      .kind = RecordKind::page,
+      .segment = placement.place.segment,
+      .offset = placement.place.offset(),
+      .sequence = operation.sequence,
+      .payload_bytes = operation.payload_bytes,
+      .page = {.identity = operation.identity,
+               .codec = codec_.id(),
+               .checksum = operation.checksum},
+      .digest = {},
+      .checked_bytes = operation.payload_bytes,
+  };
+  if (codec_.id() == CodecId::raw) {
+    header.checked_bytes = std::min(header.payload_bytes, checked_page_bytes(options_.shape));
+  }
+  set_checksums(header, record.subspan(segment_unit_bytes, operation.payload_bytes));
+  encode_record_header(header, placement.segment->header.identity,
+                       record.first(segment_unit_bytes));
+  io_->submit({.kind = IoRequest::Kind::write,
+               .file = placement.segment->file.get(),
+               .offset = placement.place.offset(),
+               .bytes = record,
+               .done = [this, index](Result<void> result) { written(index, std::move(result)); }});
+}
+
+void LogTier::written(OperationIndex index, Result<void> result) {
+  Operation& operation = operations_[index];
+  const Placement placement = *operation.placement;
+  if (!result.ok()) {
+    store_->abandon(placement);
+    const bool is_full = result.error().code == ErrorCode::out_of_budget;
+    if (!is_full || std::exchange(operation.is_second_try, true)) {
+      return finish(index, std::move(result));
+    }
+    // The device has less room than our limit. Segments with nothing alive may give some back.
+    return service_->submit([this, index] {
+      store_->compact(0);
+      place(index);
+    });
+  }
+  {
+    // One step: an erase comes before it and is seen, or after it and finds the page.
+    const std::lock_guard lock(mutex_);
+    if (operation.is_dropped) {
+      store_->discard(operation.key, placement);
+    } else if (!store_->commit(operation.key, placement)) {
+      result = Error{ErrorCode::out_of_budget, "the index of the disk tier is full"};
+    }
+    // From now on the page is read from its place, and a later erase is not for this operation.
+    operation.is_dropped = true;
+  }
+  finish(index, std::move(result));
+}
+
+void LogTier::read(OperationIndex index) {
+  const Operation& operation = operations_[index];
+  const Placement& placement = *operation.placement;
+  io_->submit({.kind = IoRequest::Kind::read,
+               .file = placement.segment->file.get(),
+               .offset = placement.place.offset(),
+               .bytes = buffer_of(operation).first(placement.place.bytes()),
+               .done = [this, index](Result<void> result) {
+                 if (result.ok()) return workers_->submit([this, index] { verify(index); });
+                 store_->drop_damaged(operations_[index].key, operations_[index].placement->place);
+                 finish(index, std::move(result));
+               }});
+}
+
+void LogTier::verify(OperationIndex index) {
+  const Operation& operation = operations_[index];
+  auto result = load(operation);
+  if (!result.ok()) store_->drop_damaged(operation.key, operation.placement->place);
+  finish(index, std::move(result));
+}
+
+Result<void> LogTier::load(const Operation& operation) {
+  const Placement& placement = *operation.placement;
+  const Bytes record = buffer_of(operation).first(placement.place.bytes());
+  HEADRACE_TRY_ASSIGN(const RecordHeader header,
+                      decode_record_header(record.first(segment_unit_bytes),
+                                           placement.segment->header, placement.place.offset()));
+  if (header.kind != RecordKind::page || header.record_bytes() != record.size()) {
+    return Error{ErrorCode::corrupt, "the stored record is another one"};
+  }
+  HEADRACE_TRY(verify_identity(header.page.identity, operation.identity));
+  if (header.page.codec != codec_.id()) {
+    return Error{ErrorCode::corrupt, "the stored page has another codec"};
+  }
+  if (header.page.checksum != operation.checksum) {
+    return Error{ErrorCode::corrupt, "the stored page has another checksum: " +
+                                         to_hex(header.page.checksum) + " instead of " +
+                                         to_hex(operation.checksum)};
+  }
+  const Bytes payload = record.subspan(segment_unit_bytes, header.payload_bytes);
+  HEADRACE_TRY(verify_payload(header, payload));
+  HEADRACE_TRY(codec_.decode(plan_of(operation.identity), payload, operation.target));
+  if (const Digest128 actual = hash_bytes(operation.target); actual != operation.checksum) {
+    return Error{ErrorCode::corrupt, "the page does not match its checksum: " + to_hex(actual) +
+                                         " instead of " + to_hex(operation.checksum)};
+  }
+  return {};
+}
+
+Result<void> LogTier::load_from_writer(const Operation& writer, const PageIdentity& identity,
+                                       const Digest128& checksum, MutableBytes target) const {
+  HEADRACE_TRY(verify_identity(writer.identity, identity));
+  if (writer.checksum != checksum) {
+    return Error{ErrorCode::corrupt, "the page has another checksum"};
+  }
+  if (writer.is_encoded) {
+    HEADRACE_TRY(codec_.decode(plan_of(identity), writer.source, target));
+  } else {
+    std::ranges::copy(writer.source, target.begin());
+  }
+  if (hash_bytes(target) != checksum) {
+    return Error{ErrorCode::corrupt, "the page does not match its checksum"};
+  }
+  return {};
+}
+
+Result<void> LogTier::read_groups(const PageIdentity& identity, std::uint32_t first_group,
+                                  std::uint32_t count, MutableBytes out) {
+  if (codec_.id() != CodecId::raw) {
+    return Error{ErrorCode::unsupported, "only raw pages have groups of tokens"};
+  }
+  const RecordKey key = key_of(identity.key);
+  const auto found = store_->find(key);
+  if (!found) return Error{ErrorCode::not_found, "the disk tier does not have this page"};
+  const std::uint64_t group = checked_page_bytes(options_.shape);
+  HEADRACE_TRY_ASSIGN(AlignedBuffer header_buffer, AlignedBuffer::allocate(segment_unit_bytes));
+  const auto load = [&]() -> Result<void> {
+    const MutableBytes unit = header_buffer.span();
+    HEADRACE_TRY(found->file().read_at(found->place.offset(), std::span(&unit, 1)));
+    HEADRACE_TRY_ASSIGN(const RecordHeader header,
+                        decode_record_header(unit, found->segment->header, found->place.offset()));
+    if (header.kind != RecordKind::page || header.record_bytes() != found->place.bytes() ||
+        header.page.codec != CodecId::raw) {
+      return Error{ErrorCode::corrupt, "the stored record is another one"};
+    }
+    HEADRACE_TRY(verify_identity(header.page.identity, identity));
+    const std::uint64_t start = first_group * group;
+    if (count == 0 || start + count * group > round_up(header.payload_bytes, group)) {
+      return Error{ErrorCode::invalid_argument, "the page does not hold these groups"};
+    }
+    const std::uint64_t bytes = std::min(count * group, header.payload_bytes - start);
+    HEADRACE_CHECK(out.size() == bytes, "the target has the size of the groups");
+    // Whole units around them, for direct IO.
+    const std::uint64_t from = start / segment_unit_bytes * segment_unit_bytes;
+    HEADRACE_TRY_ASSIGN(AlignedBuffer buffer,
+                        AlignedBuffer::allocate(
+                            round_up(start + bytes, segment_unit_bytes) - from));
+    const MutableBytes around = buffer.span();
+    HEADRACE_TRY(found->file().read_at(found->place.offset() + segment_unit_bytes + from,
+                                       std::span(&around, 1)));
+    const Bytes groups = Bytes(around).subspan(start - from, bytes);
+    HEADRACE_TRY(verify_payload(header, groups, first_group));
+    std::ranges::copy(groups, out.begin());
+    return {};
+  };
+  auto result = load();
+  if (!result.ok() && result.error().code == ErrorCode::corrupt) {
+    store_->drop_damaged(key, found->place);
+    const std::lock_guard lock(mutex_);
+    ++counters_.damaged;
+  }
+  return result;
+}
+
+}  // namespace headrace
