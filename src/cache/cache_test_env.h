@@ -20,6 +20,7 @@ class ImmediateExecutor final : public Executor {
 
 class ImmediateEnv final : public Env {
  public:
+  void crash() { base_.crash(); }
   void set_capacity(std::uint64_t bytes) { base_.set_capacity(bytes); }
 
   Result<std::unique_ptr<File>> open_file(const std::string& path, OpenMode mode) override {

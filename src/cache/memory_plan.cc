@@ -105,6 +105,12 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     const std::uint64_t least_slots = open_slots + stream_slots_min;
     const std::uint64_t least =
         plan.io_bytes + bookkeeping_bytes(options, least_slots) + least_slots * slot_bytes;
+    const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);
+    const std::uint64_t per_slot =
+        slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
+    const std::uint64_t most =
+        all_pages(options, sequences_with_rebuild(options)) + stream_slots_max;
+    if (options.memory_bytes == 0) plan.limit_bytes = fixed + most * per_slot;
     if (plan.limit_bytes < least) {
       // Short contexts may need less with everything in memory than with a few pages streaming.
       const std::uint64_t pages =
@@ -116,14 +122,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
                        std::to_string((std::min(least, full) + 1023) / 1024) +
                        "KiB; raise --kv-memory to that, or make pages smaller with --block-tokens"};
     }
-    const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);
-    const std::uint64_t per_slot =
-        slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
-    const std::uint64_t most =
-        all_pages(options, sequences_with_rebuild(options)) + stream_slots_max;
-    if (options.memory_bytes == 0) plan.limit_bytes = fixed + most * per_slot;
-    plan.slots = static_cast<std::uint32_t>(
-        std::min(most, (plan.limit_bytes - fixed) / per_slot));
+    plan.slots = static_cast<std::uint32_t>(std::min(most, (plan.limit_bytes - fixed) / per_slot));
     plan.stream_slots = std::clamp(plan.slots / 8, stream_slots_min,
                                    std::min(stream_slots_max, plan.slots - open_slots));
   }

@@ -5,18 +5,11 @@
 
 #include "base/check.h"
 #include "cache/memory_plan.h"
+#include "cache/store_secret.h"
 #include "tier/disk_tier.h"
 
 namespace headrace {
 namespace {
-
-HashSecret new_secret(Env& env) {
-  HashSecret secret;
-  for (std::size_t i = 0; i < secret.size(); ++i) {
-    secret[i] = static_cast<std::byte>(env.random() >> 32);
-  }
-  return secret;
-}
 
 std::uint8_t bit(std::size_t tier) { return static_cast<std::uint8_t>(1U << tier); }
 
@@ -44,6 +37,9 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   index.tokens_per_block = options.shape.tokens;
   index.blocks_max = plan.index_blocks;
   index.secret = new_secret(env);
+  if (options.keep_disk) {
+    HEADRACE_TRY_ASSIGN(index.secret, store_secret(env, *disk_tier));
+  }
   index.settings = settings_digest(options);
   std::unique_ptr<PageStore> store(
       new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tiers), index));
@@ -108,6 +104,7 @@ PageIdentity PageStore::identity(const Block& block, std::uint32_t layer) const 
   identity.model = options_.model;
   identity.first_position = block.first_position;
   identity.shape = options_.shape;
+  identity.tokens_held = static_cast<std::uint32_t>(block.tokens.size());
   return identity;
 }
 
@@ -150,15 +147,15 @@ Result<void> PageStore::make_room(std::uint32_t slots) {
     }
     wait();
   }
+  // A step must not begin with pages that leave in its middle.
+  while (leaving_ > 0) wait();
   return {};
 }
 
 void PageStore::make_room_of_unused(std::uint32_t slots) {
-  while (pool_.free_slots() < slots) {
-    if (pool_.free_slots() + leaving_ < slots && let_unused_page_leave()) continue;
-    if (leaving_ == 0) return;
-    wait();
+  while (pool_.free_slots() + leaving_ < slots && let_unused_page_leave()) {
   }
+  while (leaving_ > 0) wait();
 }
 
 /// Starts to let a page go. False: the tier has no room in its queue, wait first.

@@ -142,7 +142,7 @@ class PageStore {
   /// kept), out_of_budget, io: then the session before is still there.
   Result<void> put_session(const SessionRecord& session);
   /// Errors: invalid_argument, not_found, corrupt.
-  Result<SessionRecord> read_session(const std::string& name) const;
+  Result<SessionRecord> read_session(const std::string& name);
 
   /// Handles what the tiers have finished.
   void reap();
@@ -189,7 +189,7 @@ class PageStore {
   Result<void> sync();
   void flush();
   static Error no_session_place();
-  std::vector<SessionRecord> sessions() const;
+  std::vector<SessionRecord> sessions();
   void count_session(const SessionRecord& session, std::int32_t change);
 
   // Blocks.
@@ -199,6 +199,7 @@ class PageStore {
   void drop(Block& block);
   void take_over(Block& from, Block& to);
   void drop_tails_within(Block& block);
+  void drop_if_within_sibling(Block& tail);
 
   const PageStoreOptions options_;
   std::uint32_t blocks_max_ = 0;

@@ -4,6 +4,16 @@
 
 namespace headrace {
 
+namespace {
+
+/// Whether `longer` begins with the tokens of `tail`, which is of no more use then.
+bool is_within(const Block& tail, const Block& longer) {
+  return tail.tokens.size() < longer.tokens.size() &&
+         std::ranges::equal(tail.tokens, std::span(longer.tokens).first(tail.tokens.size()));
+}
+
+}  // namespace
+
 Block& PageStore::add_block(Block& parent, std::uint32_t first_position) {
   while (index_.full()) {
     HEADRACE_CHECK(drop_one_unused(), "the blocks in use are more than were reserved");
@@ -80,13 +90,15 @@ void PageStore::take_over(Block& from, Block& to) {
 void PageStore::drop_tails_within(Block& block) {
   std::vector<Block*> tails;
   for (Block* sibling : block.parent->children) {
-    if (sibling == &block || !may_be_dropped(*sibling)) continue;
-    const bool within =
-        sibling->tokens.size() < block.tokens.size() &&
-        std::ranges::equal(sibling->tokens, std::span(block.tokens).first(sibling->tokens.size()));
-    if (within) tails.push_back(sibling);
+    if (may_be_dropped(*sibling) && is_within(*sibling, block)) tails.push_back(sibling);
   }
   for (Block* tail : tails) drop(*tail);
+}
+
+void PageStore::drop_if_within_sibling(Block& tail) {
+  const bool within = std::ranges::any_of(
+      tail.parent->children, [&](const Block* sibling) { return is_within(tail, *sibling); });
+  if (within && may_be_dropped(tail)) drop(tail);
 }
 
 void PageStore::drop_open(Block& open) {

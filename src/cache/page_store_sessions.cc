@@ -167,8 +167,10 @@ Result<void> PageStore::copy_to_disk(Block& block, std::uint32_t layer) {
   while (!start_load(block, layer, *slot, done) && !finished) wait();
   while (!finished) wait();
   // One that is lost is no loss to the disk: its text can be read again.
-  if (outcome.ok()) outcome = store(block, layer, *slot, tiers_.size() - 1);
-  else outcome = {};
+  if (outcome.ok())
+    outcome = store(block, layer, *slot, tiers_.size() - 1);
+  else
+    outcome = {};
   pool_.release(*slot);
   return outcome;
 }
@@ -213,7 +215,8 @@ void PageStore::flush() {
     outcome = persist(*block->second);
     if (!outcome.ok()) break;
   }
-  if (outcome.ok()) outcome = sync();
+  // A full disk is no trouble: it keeps what it has.
+  if (outcome.ok() || outcome.error().code == ErrorCode::out_of_budget) outcome = sync();
   if (!outcome.ok()) log_message(LogLevel::warn, "kv disk: " + outcome.error().message);
 }
 
@@ -234,14 +237,15 @@ Result<void> PageStore::put_session(const SessionRecord& session) {
   }));
   HEADRACE_TRY(sync());
   count_session(session, 1);
-  if (before.ok()) count_session(*before, -1);
-  if (!session.blocks.empty()) {
-    if (Block* const last = index_.find(session.blocks.back())) drop_tails_within(*last);
-  }
+  if (!before.ok()) return {};
+  count_session(*before, -1);
+  // The tail of the save before is part of a longer one now.
+  Block* const tail = before->blocks.empty() ? nullptr : index_.find(before->blocks.back());
+  if (tail != nullptr) drop_if_within_sibling(*tail);
   return {};
 }
 
-Result<SessionRecord> PageStore::read_session(const std::string& name) const {
+Result<SessionRecord> PageStore::read_session(const std::string& name) {
   if (!keeps_sessions()) return no_session_place();
   HEADRACE_TRY(check_session_name(name));
   const auto body = disk_->read_record(RecordKind::session, session_key(name));
@@ -254,7 +258,7 @@ Result<SessionRecord> PageStore::read_session(const std::string& name) const {
   return decode_session_record(*body);
 }
 
-std::vector<SessionRecord> PageStore::sessions() const {
+std::vector<SessionRecord> PageStore::sessions() {
   std::vector<SessionRecord> sessions;
   for (const Digest128& key : disk_->record_keys(RecordKind::session)) {
     const auto body = disk_->read_record(RecordKind::session, key);
@@ -269,8 +273,8 @@ std::vector<SessionRecord> PageStore::sessions() const {
 void PageStore::count_session(const SessionRecord& session, std::int32_t change) {
   for (const Digest128& key : session.blocks) {
     if (Block* const block = index_.find(key)) {
-      block->sessions = static_cast<std::uint32_t>(static_cast<std::int32_t>(block->sessions) +
-                                                   change);
+      block->sessions =
+          static_cast<std::uint32_t>(static_cast<std::int32_t>(block->sessions) + change);
     }
   }
 }

@@ -30,7 +30,7 @@ class ReplayTest : public testing::Test {
 
   /// A step in which the k-th read of a page (layer by layer, block by block) finds a flipped bit.
   Result<FakeOutputs> step_with_damage(std::uint64_t k) {
-    const std::uint64_t bit = (sealed_page_header_bytes + k * 17) * 8 + k % 8;
+    const std::uint64_t bit = (segment_unit_bytes + k * 17) * 8 + k % 8;
     env_.set_plan(
         {{.operation = EnvOperation::read, .at = k, .kind = FaultKind::flip_bit, .bit = bit}});
     EXPECT_TRUE(sequence().begin(1).ok());
@@ -166,7 +166,8 @@ TEST_F(ReplayTest, NoticesAModelThatIsNotRowInvariant) {
 
 TEST_F(ReplayTest, ThatCannotBeStoredSaysSoAndCanBeRunAgain) {
   ASSERT_FALSE(step_with_damage(6).ok());
-  env_.set_plan({{.operation = EnvOperation::write, .code = ErrorCode::out_of_budget}});
+  env_.set_plan(
+      {{.operation = EnvOperation::write, .lasting = true, .code = ErrorCode::out_of_budget}});
   {
     Replay replay(sequence(), *sequence().lost());
     ASSERT_TRUE(run(replay, reader_.model()).ok());
@@ -175,6 +176,7 @@ TEST_F(ReplayTest, ThatCannotBeStoredSaysSoAndCanBeRunAgain) {
     EXPECT_EQ(finished.error().code, ErrorCode::out_of_budget);
     EXPECT_NE(finished.error().message.find("--kv-disk"), std::string::npos);
   }
+  env_.set_plan({});
   EXPECT_TRUE(reader_.read_all(1).ok());
   EXPECT_EQ(store_->stats().pages_filled_by_replay, 1U);
 }

@@ -188,7 +188,7 @@ TEST(Sharing, NoMixOfTextsGivesWrongBytes) {
       const std::uint32_t open = 3 * options.layers * (options.has_windows() ? 2 : 1);
       options = with_slots(options, open + 3 + static_cast<std::uint32_t>(random() % 9));
       if (random() % 2 == 0) {
-        options.disk_bytes = (60 + random() % 60) * disk_tier_slot_bytes(options.shape);
+        options.disk_bytes = disk_tier_limit_bytes(options.shape, 60 + random() % 60);
       }
     }
     ImmediateEnv env;

@@ -5,6 +5,13 @@
 #include "cache/tier_wait.h"
 
 namespace headrace {
+namespace {
+
+/// No name of a session has this key, and the record has another form than theirs.
+constexpr auto secret_kind = RecordKind::session;
+constexpr Digest128 secret_key{};
+
+}  // namespace
 
 HashSecret new_secret(Env& env) {
   HashSecret secret;
@@ -15,13 +22,13 @@ HashSecret new_secret(Env& env) {
 }
 
 Result<HashSecret> store_secret(Env& env, DiskTier& tier) {
-  const auto found = tier.read_record(RecordKind::secret, {});
+  const auto found = tier.read_record(secret_kind, secret_key);
   HashSecret secret = new_secret(env);
   if (found.ok() && found->size() == secret.size()) {
     std::ranges::copy(*found, secret.begin());
     return secret;
   }
-  HEADRACE_TRY(finish(tier, tier.submit_put_record(RecordKind::secret, {}, secret)));
+  HEADRACE_TRY(finish(tier, tier.submit_put_record(secret_kind, secret_key, secret)));
   return secret;
 }
 

@@ -53,6 +53,9 @@ void encode_sealed_page(const SealedPage& page, MutableBytes out);
 /// The codec may be one that this build does not know.
 Result<SealedPage> decode_sealed_page(Bytes in);
 
+/// Errors: corrupt (no page has this shape).
+Result<void> check_page_shape(const PageShape& shape);
+
 /// Errors: corrupt, naming the first field in which the stored page is another one.
 Result<void> verify_identity(const PageIdentity& stored, const PageIdentity& wanted);
 
