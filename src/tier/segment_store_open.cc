@@ -76,7 +76,6 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
   };
   if (!file.ok()) return leave_alone(file.error());
   const MutableBytes unit = buffer_.span().first(segment_unit_bytes);
-  const MutableBytes body = buffer_.span().subspan(segment_unit_bytes, segment_unit_bytes);
 
   // The header first: what it says decides whether the records are ours.
   const auto header = [&]() -> Result<SegmentHeader> {
@@ -93,6 +92,17 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
     if (auto removed = env_.remove_file(path); !removed.ok()) leave_alone(removed.error());
     return;
   }
+  if (!header.ok() && header.error().code == ErrorCode::corrupt && size.ok() && options_.keep) {
+    // Nothing in it can be used, but perhaps repaired: it stays until its room is needed.
+    warn(name + " is damaged: " + header.error().message);
+    const auto damaged =
+        std::make_shared<Segment>(SegmentHeader{.number = number}, std::move(file).value());
+    damaged->is_sealed = true;
+    damaged->used_bytes = round_up(*size, segment_unit_bytes);
+    damaged->live_bytes = damaged->foreign_bytes = damaged->used_bytes - segment_unit_bytes;
+    segments_.emplace(number, damaged);
+    return;
+  }
   if (!header.ok()) return leave_alone(header.error());
   if (!options_.keep) return measure_foreign_file(name);
 
@@ -104,15 +114,22 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
       *segment->file, number, unit,
       [&](const RecordHeader& record) -> Result<void> {
         next_sequence_ = std::max(next_sequence_, record.sequence + 1);
-        recover_record(segment, record);
-        if (record.kind != RecordKind::erased) return {};
-        if (record.payload_bytes > body.size()) return {};
-        const MutableBytes list = body.first(record.payload_bytes);
-        const MutableBytes whole = body;
+        // Pages are verified when they are used: another one of their key has the same bytes. A
+        // small record that is torn must not hide the whole one before it.
+        if (record.kind == RecordKind::page || record.record_bytes() > options_.record_bytes_max) {
+          recover_record(segment, record);
+          return {};
+        }
+        segment->has_held_small = true;
+        const MutableBytes whole =
+            buffer_.span().subspan(segment_unit_bytes, record.record_bytes() - segment_unit_bytes);
         HEADRACE_TRY(segment->file->read_at(record.offset + segment_unit_bytes,
                                             std::span(&whole, 1)));
-        if (!verify_payload(record, list).ok()) return {};
-        HEADRACE_TRY_ASSIGN(const std::vector<ErasedEntry> entries, decode_erased(list));
+        const Bytes body = Bytes(whole).first(record.payload_bytes);
+        if (!verify_payload(record, body).ok()) return {};
+        recover_record(segment, record);
+        if (record.kind != RecordKind::erased) return {};
+        HEADRACE_TRY_ASSIGN(const std::vector<ErasedEntry> entries, decode_erased(body));
         for (const ErasedEntry& entry : entries) {
           std::uint64_t& sequence = erased[entry.key];
           sequence = std::max(sequence, entry.sequence);
@@ -150,7 +167,8 @@ void SegmentStore::recover_record(const SegmentRef& segment, const RecordHeader&
                           .units = static_cast<std::uint32_t>(bytes / segment_unit_bytes),
                           .sequence = header.sequence};
   const auto other = index_.find(header.key());
-  if (other && other->sequence >= place.sequence) return;
+  // Of a record and its copy the older one: it goes only when the copy is durable.
+  if (other && other->sequence > place.sequence) return;
   const std::uint64_t count = stats_.records[static_cast<std::size_t>(header.kind)];
   const bool is_full = header.kind == RecordKind::page ? count >= options_.pages_max
                        : header.kind != RecordKind::erased && count >= options_.records_max;
