@@ -51,7 +51,7 @@ std::uint64_t SegmentStore::count(RecordKind kind) const {
 
 std::optional<Placement> SegmentStore::try_place(std::uint64_t bytes, std::uint64_t sequence) {
   const std::lock_guard lock(mutex_);
-  return take(bytes, sequence, reserve_bytes());
+  return take(bytes, sequence, put_reserve());
 }
 
 bool SegmentStore::commit(const RecordKey& key, const Placement& placement) {
@@ -221,8 +221,17 @@ bool SegmentStore::set(const RecordKey& key, const RecordPlace& place) {
   } else {
     ++stats_.records[static_cast<std::size_t>(key.kind)];
   }
-  segments_.at(place.segment)->live_bytes += place.bytes();
+  Segment& segment = *segments_.at(place.segment);
+  segment.live_bytes += place.bytes();
+  if (key.kind != RecordKind::page) segment.has_held_small = true;
   return true;
+}
+
+// What a put must leave: room to move a segment, and room for what has been erased to be written
+// down.
+std::uint64_t SegmentStore::put_reserve() const {
+  const std::uint64_t lists = (erased_.size() + erased_entries_max - 1) / erased_entries_max;
+  return segment_reserve() + (lists > 0 ? lists + 1 : 0) * 2 * segment_unit_bytes;
 }
 
 void SegmentStore::note_peak() {

@@ -58,6 +58,7 @@ struct Segment {
   std::uint64_t synced_written_bytes = 0;
   std::uint32_t in_flight = 0;  ///< records placed and neither committed nor abandoned
   std::uint64_t in_flight_bytes = 0;
+  bool has_held_small = false;  ///< a record other than a page, dead or alive
   bool is_sealed = false;      ///< takes no more records
   bool is_distrusted = false;  ///< a sync of it failed
   bool is_stuck = false;       ///< could not be read or removed; not tried again
@@ -168,13 +169,16 @@ class SegmentStore {
   SegmentRef find_dead() const;
   void drop_needless_lists();
   void note_peak();
+  std::uint64_t put_reserve() const;
+  std::uint64_t segment_reserve() const { return options_.segment_bytes; }
 
-  // Service (segment_store_service.cc).
-  std::uint64_t reserve_bytes() const { return options_.segment_bytes; }
+  // Service (segment_store_room.cc, segment_store_service.cc).
   Result<Placement> place_with_reserve(std::uint64_t bytes, std::uint64_t sequence,
                                        std::uint64_t reserve);
   Result<void> make_room(std::uint64_t bytes, std::uint64_t reserve);
   bool give_up_foreign();
+  Result<void> flush_erased(std::uint64_t reserve);
+  Result<void> write_list(const Placement& placement);
   Result<void> new_segment();
   Result<void> write_buffer(const RecordHeader& header, const Placement& placement);
   Result<void> copy_out(const SegmentRef& victim, std::uint64_t& budget_bytes);
@@ -194,6 +198,8 @@ class SegmentStore {
   bool warned_of_direct_ = false;
   std::uint32_t compaction_cursor_ = 0;
   SegmentRef compaction_victim_;
+  std::vector<ErasedEntry> last_list_;  ///< what the last list holds
+  RecordKey last_list_key_;
 
   mutable std::mutex mutex_;
   // All below is guarded by mutex_.

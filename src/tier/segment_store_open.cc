@@ -19,7 +19,8 @@ void warn(const std::string& message) { log_message(LogLevel::warn, "kv disk: " 
 Result<std::unique_ptr<SegmentStore>> SegmentStore::open(Env& env, TierDirectory& directory,
                                                          const SegmentStoreOptions& options) {
   HEADRACE_TRY_ASSIGN(AlignedBuffer buffer, AlignedBuffer::allocate(options.record_bytes_max));
-  std::unique_ptr<SegmentStore> store(new SegmentStore(env, directory, options, std::move(buffer)));
+  std::unique_ptr<SegmentStore> store(
+      new SegmentStore(env, directory, options, std::move(buffer)));
   HEADRACE_TRY(store->recover());
   return store;
 }
@@ -40,7 +41,8 @@ SegmentStore::~SegmentStore() {
 }
 
 Result<void> SegmentStore::recover() {
-  HEADRACE_TRY_ASSIGN(const std::vector<std::string> names, env_.list_directory(directory_.path()));
+  HEADRACE_TRY_ASSIGN(const std::vector<std::string> names,
+                      env_.list_directory(directory_.path()));
   std::map<RecordKey, std::uint64_t> erased;
   // Newest first, so that they are the ones that find room in the index.
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
@@ -74,7 +76,6 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
   };
   if (!file.ok()) return leave_alone(file.error());
   const MutableBytes unit = buffer_.span().first(segment_unit_bytes);
-  const MutableBytes body = buffer_.span().subspan(segment_unit_bytes, segment_unit_bytes);
 
   // The header first: what it says decides whether the records are ours.
   const auto header = [&]() -> Result<SegmentHeader> {
@@ -91,6 +92,17 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
     if (auto removed = env_.remove_file(path); !removed.ok()) leave_alone(removed.error());
     return;
   }
+  if (!header.ok() && header.error().code == ErrorCode::corrupt && size.ok() && options_.keep) {
+    // Nothing in it can be used, but perhaps repaired: it stays until its room is needed.
+    warn(name + " is damaged: " + header.error().message);
+    const auto damaged =
+        std::make_shared<Segment>(SegmentHeader{.number = number}, std::move(file).value());
+    damaged->is_sealed = true;
+    damaged->used_bytes = round_up(*size, segment_unit_bytes);
+    damaged->live_bytes = damaged->foreign_bytes = damaged->used_bytes - segment_unit_bytes;
+    segments_.emplace(number, damaged);
+    return;
+  }
   if (!header.ok()) return leave_alone(header.error());
   if (!options_.keep) return measure_foreign_file(name);
 
@@ -102,15 +114,22 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
       *segment->file, number, unit,
       [&](const RecordHeader& record) -> Result<void> {
         next_sequence_ = std::max(next_sequence_, record.sequence + 1);
+        // Pages are verified when they are used: another one of their key has the same bytes. A
+        // small record that is torn must not hide the whole one before it.
+        if (record.kind == RecordKind::page || record.record_bytes() > options_.record_bytes_max) {
+          recover_record(segment, record);
+          return {};
+        }
+        segment->has_held_small = true;
+        const MutableBytes whole =
+            buffer_.span().subspan(segment_unit_bytes, record.record_bytes() - segment_unit_bytes);
+        HEADRACE_TRY(segment->file->read_at(record.offset + segment_unit_bytes,
+                                            std::span(&whole, 1)));
+        const Bytes body = Bytes(whole).first(record.payload_bytes);
+        if (!verify_payload(record, body).ok()) return {};
         recover_record(segment, record);
         if (record.kind != RecordKind::erased) return {};
-        if (record.payload_bytes > body.size()) return {};
-        const MutableBytes list = body.first(record.payload_bytes);
-        const MutableBytes whole = body;
-        HEADRACE_TRY(
-            segment->file->read_at(record.offset + segment_unit_bytes, std::span(&whole, 1)));
-        if (!verify_payload(record, list).ok()) return {};
-        HEADRACE_TRY_ASSIGN(const std::vector<ErasedEntry> entries, decode_erased(list));
+        HEADRACE_TRY_ASSIGN(const std::vector<ErasedEntry> entries, decode_erased(body));
         for (const ErasedEntry& entry : entries) {
           std::uint64_t& sequence = erased[entry.key];
           sequence = std::max(sequence, entry.sequence);
@@ -119,8 +138,8 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
         return {};
       },
       [&](std::uint64_t offset, const std::string& reason) {
-        log_message(LogLevel::info,
-                    "kv disk: " + name + " at byte " + std::to_string(offset) + ": " + reason);
+        log_message(LogLevel::info, "kv disk: " + name + " at byte " + std::to_string(offset) +
+                                        ": " + reason);
       });
   if (!scan.ok()) {
     // Nothing of it is used, and nothing of it is lost.
@@ -148,11 +167,11 @@ void SegmentStore::recover_record(const SegmentRef& segment, const RecordHeader&
                           .units = static_cast<std::uint32_t>(bytes / segment_unit_bytes),
                           .sequence = header.sequence};
   const auto other = index_.find(header.key());
-  if (other && other->sequence >= place.sequence) return;
+  // Of a record and its copy the older one: it goes only when the copy is durable.
+  if (other && other->sequence > place.sequence) return;
   const std::uint64_t count = stats_.records[static_cast<std::size_t>(header.kind)];
-  const bool is_full = header.kind == RecordKind::page
-                           ? count >= options_.pages_max
-                           : header.kind != RecordKind::erased && count >= options_.records_max;
+  const bool is_full = header.kind == RecordKind::page ? count >= options_.pages_max
+                       : header.kind != RecordKind::erased && count >= options_.records_max;
   // More than this process was told to keep: the oldest are not found again.
   if (!other && is_full) return;
   static_cast<void>(set(header.key(), place));

@@ -1,4 +1,5 @@
-// What the service thread of a SegmentStore does: room, lists of erased keys, syncs, compaction.
+// What the service thread of a SegmentStore does: small records, lists of erased keys, syncs,
+// compaction.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,132 +16,6 @@ void warn(const Error& error) { log_message(LogLevel::warn, "kv disk: " + error.
 
 }  // namespace
 
-Result<Placement> SegmentStore::place(std::uint64_t bytes, std::uint64_t sequence) {
-  return place_with_reserve(bytes, sequence, reserve_bytes());
-}
-
-// The reserve is what compaction needs to copy the records of one segment before it can remove it.
-// So a caller that gives none is not helped by compaction.
-Result<Placement> SegmentStore::place_with_reserve(std::uint64_t bytes, std::uint64_t sequence,
-                                                   std::uint64_t reserve) {
-  for (;;) {
-    std::uint64_t needed = bytes;
-    bool needs_room = false;
-    {
-      const std::lock_guard lock(mutex_);
-      if (auto placement = take(bytes, sequence, reserve)) return *std::move(placement);
-      const bool is_full =
-          active_ == nullptr || (active_->used_bytes > segment_unit_bytes &&
-                                 active_->used_bytes + bytes > options_.segment_bytes);
-      if (is_full) needed += segment_unit_bytes;
-      needs_room = !fits(needed, reserve);
-    }
-    if (!needs_room) {
-      HEADRACE_TRY(new_segment());
-    } else if (reserve > 0) {
-      HEADRACE_TRY(make_room(needed, reserve));
-    } else {
-      return Error{ErrorCode::out_of_budget, "--kv-disk: there is no room to move what is stored"};
-    }
-  }
-}
-
-Result<void> SegmentStore::make_room(std::uint64_t bytes, std::uint64_t reserve) {
-  for (;;) {
-    SegmentRef dead, victim;
-    std::uint64_t live_bytes = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      if (fits(bytes, reserve)) return {};
-      dead = find_dead();
-      if (dead == nullptr) victim = pick_victim(true);
-      for (const auto& [number, segment] : segments_) live_bytes += segment->live_bytes;
-    }
-    if (dead != nullptr) {
-      HEADRACE_TRY(remove_segment(dead));
-    } else if (victim != nullptr) {
-      HEADRACE_TRY(empty_and_remove(victim));
-    } else if (!give_up_foreign()) {
-      return Error{ErrorCode::out_of_budget, "--kv-disk: " + format_byte_count(live_bytes) +
-                                                 " of " + format_byte_count(options_.limit_bytes) +
-                                                 " are in use, and the rest is needed to move it"};
-    }
-  }
-}
-
-SegmentStore::SegmentRef SegmentStore::find_dead() const {
-  for (const auto& [number, segment] : segments_) {
-    const bool is_dead = segment->live_bytes == 0 && segment->in_flight == 0;
-    if (is_dead && segment->is_sealed && !segment->is_stuck) return segment;
-  }
-  return nullptr;
-}
-
-// The one with the least alive for its size, so that the fewest bytes are copied for the room.
-SegmentStore::SegmentRef SegmentStore::pick_victim(bool must_have_room) const {
-  SegmentRef best;
-  double best_live = 2;
-  for (const auto& [number, segment] : segments_) {
-    if (segment->is_stuck || segment->in_flight > 0 || segment->foreign_bytes > 0) continue;
-    if (segment->dead_bytes() == 0) continue;
-    if (must_have_room && !fits(segment->live_bytes + segment_unit_bytes, 0)) continue;
-    const double live =
-        static_cast<double>(segment->live_bytes) / static_cast<double>(segment->used_bytes);
-    if (live < best_live) best = segment;
-    best_live = std::min(best_live, live);
-  }
-  return best;
-}
-
-// Records that nobody here can use: the oldest segment with some goes first.
-bool SegmentStore::give_up_foreign() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [number, segment] : segments_) {
-    if (segment->foreign_bytes == 0) continue;
-    segment->live_bytes -= std::exchange(segment->foreign_bytes, 0);
-    return true;
-  }
-  return false;
-}
-
-Result<void> SegmentStore::new_segment() {
-  SegmentHeader header{.is_scratch = !options_.keep, .identity = env_.random()};
-  {
-    const std::lock_guard lock(mutex_);
-    seal_active();
-    header.number = next_segment_++;
-    header.next_sequence = next_sequence_;
-  }
-  const std::string path = directory_.file_path(segment_name(header.number));
-  HEADRACE_TRY_ASSIGN(std::unique_ptr<File> file, env_.open_file(path, OpenMode::create_new));
-  const MutableBytes bytes = buffer_.span().first(segment_unit_bytes);
-  encode_segment_header(header, bytes);
-  const Bytes part = bytes;
-  auto made = [&]() -> Result<void> {
-    if (options_.direct) {
-      auto direct = file->use_direct_io();
-      if (!direct.ok() && !std::exchange(warned_of_direct_, true)) warn(direct.error());
-    }
-    HEADRACE_TRY(file->write_at(0, std::span(&part, 1)));
-    // Its name and header are durable before anything in it is.
-    return options_.keep ? file->sync() : Result<void>();
-  }();
-  if (!made.ok()) {
-    file.reset();
-    if (auto removed = env_.remove_file(path); !removed.ok()) {
-      warn(removed.error());
-      const std::lock_guard lock(mutex_);
-      foreign_file_bytes_ += segment_unit_bytes;
-    }
-    return made;
-  }
-  const std::lock_guard lock(mutex_);
-  active_ = std::make_shared<Segment>(header, std::move(file));
-  segments_.emplace(header.number, active_);
-  note_peak();
-  return {};
-}
-
 Result<void> SegmentStore::write_buffer(const RecordHeader& header, const Placement& placement) {
   const MutableBytes record = buffer_.span().first(placement.place.bytes());
   std::ranges::fill(record.subspan(segment_unit_bytes + header.payload_bytes), std::byte{0});
@@ -150,8 +25,8 @@ Result<void> SegmentStore::write_buffer(const RecordHeader& header, const Placem
   return placement.file().write_at(placement.place.offset(), std::span(&part, 1));
 }
 
-Result<void> SegmentStore::write_body(RecordKind kind, const Digest128& key, std::uint64_t sequence,
-                                      Bytes body) {
+Result<void> SegmentStore::write_body(RecordKind kind, const Digest128& key,
+                                      std::uint64_t sequence, Bytes body) {
   RecordHeader header{.kind = kind,
                       .sequence = sequence,
                       .payload_bytes = body.size(),
@@ -171,50 +46,69 @@ Result<void> SegmentStore::write_body(RecordKind kind, const Digest128& key, std
   return Error{ErrorCode::out_of_budget, "the index of the disk tier is full"};
 }
 
-Result<void> SegmentStore::flush_erased() {
+Result<void> SegmentStore::flush_erased() { return flush_erased(segment_reserve()); }
+
+Result<void> SegmentStore::flush_erased(std::uint64_t reserve) {
   for (;;) {
-    std::vector<ErasedEntry> entries;
     SegmentRef oldest;
     {
       const std::lock_guard lock(mutex_);
       if (!options_.keep || erased_.empty()) return {};
-      entries.assign(erased_.begin(), erased_.begin() + static_cast<std::ptrdiff_t>(std::min(
-                                                            erased_.size(), erased_entries_max)));
-      const bool is_full = index_.size() == index_.capacity();
+      const bool is_full = index_.size() == index_.capacity() && reserve > 0;
       if (is_full && segments_.size() > 1) oldest = segments_.begin()->second;
     }
     // Lists are needed as long as old segments are there.
     if (oldest != nullptr && oldest->in_flight == 0) HEADRACE_TRY(empty_and_remove(oldest));
 
     const std::uint64_t sequence = next_sequence();
-    RecordHeader header{.kind = RecordKind::erased,
-                        .sequence = sequence,
-                        .payload_bytes = entries.size() * erased_entry_bytes,
-                        .page = {},
-                        .digest = {},
-                        .checked_bytes = entries.size() * erased_entry_bytes};
-    auto placed = place(header.record_bytes(), sequence);
-    // What makes room later may use the reserve.
-    if (!placed.ok() && placed.error().code == ErrorCode::out_of_budget) {
-      placed = place_with_reserve(header.record_bytes(), sequence, 0);
-    }
-    HEADRACE_TRY_ASSIGN(const Placement placement, std::move(placed));
-    header.segment = placement.place.segment;
-    header.offset = placement.place.offset();
-    header.covers = placement.place.segment;
-    const MutableBytes body = buffer_.span().subspan(segment_unit_bytes, header.payload_bytes);
-    encode_erased(entries, body);
-    set_checksums(header, body);
-    if (auto written = write_buffer(header, placement); !written.ok()) {
-      abandon(placement);
-      return written;
-    }
-    if (!commit(header.key(), placement)) {
-      return Error{ErrorCode::out_of_budget, "the index of the disk tier is full"};
-    }
-    const std::lock_guard lock(mutex_);
-    erased_.erase(erased_.begin(), erased_.begin() + static_cast<std::ptrdiff_t>(entries.size()));
+    HEADRACE_TRY_ASSIGN(const Placement placement,
+                        place_with_reserve(2 * segment_unit_bytes, sequence, reserve));
+    HEADRACE_TRY(write_list(placement));
   }
+}
+
+// The last list is written again with more in it, so that all others are full.
+Result<void> SegmentStore::write_list(const Placement& placement) {
+  std::vector<ErasedEntry> entries;
+  std::size_t added = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (last_list_.size() < erased_entries_max) entries = last_list_;
+    added = std::min(erased_.size(), erased_entries_max - entries.size());
+    entries.insert(entries.end(), erased_.begin(),
+                   erased_.begin() + static_cast<std::ptrdiff_t>(added));
+  }
+  if (entries.empty()) {  // making room for it has written it
+    abandon(placement);
+    return {};
+  }
+  RecordHeader header{.kind = RecordKind::erased,
+                      .segment = placement.place.segment,
+                      .offset = placement.place.offset(),
+                      .sequence = placement.place.sequence,
+                      .payload_bytes = entries.size() * erased_entry_bytes,
+                      .page = {},
+                      .digest = {},
+                      .covers = placement.place.segment,
+                      .checked_bytes = entries.size() * erased_entry_bytes};
+  const MutableBytes body = buffer_.span().subspan(segment_unit_bytes, header.payload_bytes);
+  encode_erased(entries, body);
+  set_checksums(header, body);
+  if (auto written = write_buffer(header, placement); !written.ok()) {
+    abandon(placement);
+    return written;
+  }
+  if (!commit(header.key(), placement)) {
+    return Error{ErrorCode::out_of_budget, "the index of the disk tier is full"};
+  }
+  const std::lock_guard lock(mutex_);
+  erased_.erase(erased_.begin(), erased_.begin() + static_cast<std::ptrdiff_t>(added));
+  if (!last_list_.empty() && last_list_.size() < erased_entries_max) {
+    if (const auto place = index_.find(last_list_key_)) forget(last_list_key_, *place);
+  }
+  last_list_ = std::move(entries);
+  last_list_key_ = header.key();
+  return {};
 }
 
 Result<void> SegmentStore::sync() {
@@ -284,8 +178,8 @@ void SegmentStore::compact(std::uint64_t budget_bytes) {
   while (budget_bytes > 0) {
     {
       const std::lock_guard lock(mutex_);
-      const bool is_gone =
-          compaction_victim_ != nullptr && !segments_.contains(compaction_victim_->header.number);
+      const bool is_gone = compaction_victim_ != nullptr &&
+                           !segments_.contains(compaction_victim_->header.number);
       if (is_gone || (compaction_victim_ != nullptr && compaction_victim_->is_stuck)) {
         compaction_victim_.reset();
       }
@@ -335,13 +229,14 @@ Result<void> SegmentStore::copy_record(const RecordKey& key, const Placement& fr
   auto loaded = [&]() -> Result<RecordHeader> {
     HEADRACE_TRY(from.file().read_at(from.place.offset(), std::span(&record, 1)));
     HEADRACE_TRY_ASSIGN(const RecordHeader header,
-                        decode_record_header(record.first(segment_unit_bytes), from.segment->header,
-                                             from.place.offset()));
+                        decode_record_header(record.first(segment_unit_bytes),
+                                             from.segment->header, from.place.offset()));
     if (header.key() != key || header.sequence != from.place.sequence ||
         header.record_bytes() != record.size()) {
       return Error{ErrorCode::corrupt, "the stored record is another one"};
     }
-    HEADRACE_TRY(verify_payload(header, record.subspan(segment_unit_bytes, header.payload_bytes)));
+    HEADRACE_TRY(
+        verify_payload(header, record.subspan(segment_unit_bytes, header.payload_bytes)));
     return header;
   }();
   if (!loaded.ok() && loaded.error().code == ErrorCode::corrupt) {
@@ -391,6 +286,17 @@ Result<void> SegmentStore::empty_and_remove(const SegmentRef& victim) {
 
 Result<void> SegmentStore::remove_segment(const SegmentRef& segment) {
   if (options_.keep) {
+    // What died here may have been the newer version of something that is still on disk. (Of a
+    // page all versions are the same.)
+    bool must_flush = false;
+    {
+      const std::lock_guard lock(mutex_);
+      must_flush = segment->has_held_small &&
+                   std::ranges::any_of(erased_, [](const ErasedEntry& entry) {
+                     return entry.key.kind != RecordKind::page;
+                   });
+    }
+    if (must_flush) HEADRACE_TRY(flush_erased(0));
     HEADRACE_TRY(evacuate_distrusted());
     HEADRACE_TRY(sync_segments(segment.get()));
   }
