@@ -90,6 +90,13 @@ class AutomaticPolicy final : public CachePolicy {
     return policies_[chosen_]->victim(may_leave);
   }
 
+  std::size_t notes() const override {
+    std::size_t all = blocks_.size();
+    for (const auto& policy : policies_) all += policy->notes();
+    for (const auto& shadow : shadows_) all += shadow->notes();
+    return all;
+  }
+
  private:
   bool is_sampled(BlockId block) const {
     return block != 0 && (scrambled(block) & (sample_one_in_ - 1)) == 0;

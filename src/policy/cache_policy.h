@@ -27,6 +27,9 @@ using BlockId = std::uint64_t;
 /// Blocks of a higher priority leave only when no other may.
 constexpr std::uint32_t max_block_priority = 3;
 
+/// The policy that keeps most of them is the automatic one.
+constexpr std::size_t most_notes_per_block = 32;
+
 struct BlockFacts {
   BlockId parent = 0;           ///< the block that it continues; 0: none
   std::uint32_t depth = 0;      ///< blocks before it
@@ -55,6 +58,9 @@ class CachePolicy {
   /// The block to let go: in the cache, without children there, and may_leave() says yes. Nothing
   /// if there is none. It stays until forget().
   virtual std::optional<BlockId> victim(const MayLeave& may_leave) = 0;
+  /// Notes that it keeps, on blocks of the cache and on those that left. Each is a few dozen bytes,
+  /// and there are at most most_notes_per_block for each block of the capacity.
+  virtual std::size_t notes() const = 0;
 };
 
 enum class CachePolicyKind : std::uint8_t {
@@ -66,7 +72,7 @@ enum class CachePolicyKind : std::uint8_t {
   automatic,  ///< the one of these that would have had most hits lately
 };
 
-constexpr std::array cache_policy_kinds = {CachePolicyKind::lru,    CachePolicyKind::fifo,
+inline constexpr std::array cache_policy_kinds = {CachePolicyKind::lru,    CachePolicyKind::fifo,
                                            CachePolicyKind::s3fifo, CachePolicyKind::lrfu,
                                            CachePolicyKind::cost,   CachePolicyKind::automatic};
 

@@ -118,6 +118,8 @@ class CostPolicy final : public CachePolicy {
     return least->block;
   }
 
+  std::size_t notes() const override { return blocks_.size(); }
+
  private:
   struct Block {
     BlockId parent = 0;

@@ -28,10 +28,10 @@ struct FillPlan {
   double seconds = 0;               ///< until both lanes have ended; never_seconds: it cannot be done
 };
 
-/// The split that ends first; of equal ones the one that loads more. A plan that loads is at most
-/// `slack` (a part of 1) slower than computing everything, whatever the estimates of loading add up
-/// to: with no such plan everything is computed. 0 for blocks that are free.
-FillPlan plan_fill(std::span<const BlockFill> missing, double slack = 0.0);
+/// The split that ends first; of equal ones the one that loads more. Estimates err, so loading has
+/// to save at least `least_gain` (a part of 1) of the time to compute everything, or everything is
+/// computed: a cache that is slow costs nothing.
+FillPlan plan_fill(std::span<const BlockFill> missing, double least_gain);
 
 /// A mean of measurements in which the last ones count most. Thread-safety: none.
 class RunningRate {

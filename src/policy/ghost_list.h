@@ -37,6 +37,8 @@ class GhostList {
     return memory;
   }
 
+  std::size_t size() const { return places_.size(); }
+
  private:
   using Order = std::list<std::pair<BlockId, Memory>>;
 

@@ -71,6 +71,8 @@ class OrderedPolicy : public CachePolicy {
     return std::nullopt;
   }
 
+  std::size_t notes() const override { return blocks_.size(); }
+
  protected:
   virtual double rank_of_new(BlockId block) = 0;
   virtual double rank_of_used(double rank) const = 0;
@@ -105,6 +107,8 @@ class FifoPolicy final : public OrderedPolicy {
 class LrfuPolicy final : public OrderedPolicy {
  public:
   explicit LrfuPolicy(std::size_t capacity_blocks) : ghosts_(capacity_blocks) {}
+
+  std::size_t notes() const override { return OrderedPolicy::notes() + ghosts_.size(); }
 
  private:
   static constexpr double half_life_requests = 1000;

@@ -86,6 +86,8 @@ class S3FifoPolicy final : public CachePolicy {
     return std::nullopt;
   }
 
+  std::size_t notes() const override { return blocks_.size() + ghosts_.size(); }
+
  private:
   struct Block {
     BlockId parent = 0;

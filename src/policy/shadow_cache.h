@@ -22,6 +22,8 @@ class ShadowCache {
   /// Seconds that were saved since the last call.
   double take_saved_seconds();
 
+  std::size_t notes() const { return policy_->notes() + blocks_.size(); }
+
  private:
   std::unique_ptr<CachePolicy> policy_;
   const std::size_t capacity_blocks_;
