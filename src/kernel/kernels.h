@@ -128,6 +128,28 @@ constexpr std::size_t fold_scratch_floats(std::uint32_t page_tokens) {
   return std::size_t{fold_vectors_max} * page_tokens * 2;  // scores, and weights in another type
 }
 
+/// Entropy-coded streams: lanes that take turns, slots of a table, and the least state between two
+/// symbols.
+inline constexpr std::uint32_t rans_lanes = 32;
+inline constexpr std::uint32_t rans_bits = 12;
+inline constexpr std::uint32_t rans_slots = 1U << rans_bits;
+inline constexpr std::uint32_t rans_state_min = 1U << 16;
+
+/// Where the reading of an entropy-coded stream is.
+struct RansReader {
+  std::uint32_t states[rans_lanes];
+  const std::byte* next = nullptr;  ///< the words that are left
+  const std::byte* end = nullptr;
+};
+
+/// In which order the bits of 16-bit values are split into an upper and a lower byte.
+enum class HalfForm : std::uint8_t {
+  as_is,
+  sign_last,             ///< rotated left by one: the exponent of a bf16 becomes the upper byte
+  pairs_less_reference,  ///< i16 keys, [dim / 2][16 tokens][2], less a reference of their dim; 128
+                         ///< more, so that the upper byte is the nearest and not the lower whole
+};
+
 struct KernelTable {
   const char* name;
 
@@ -190,6 +212,18 @@ struct KernelTable {
   void (*fold_merge)(float* state, const float* partial, std::uint32_t head_dim);
   /// out[i] = weighted value / sum
   void (*fold_finish)(const float* state, std::uint32_t head_dim, float* out);
+
+  /// Reads `count` symbols, a multiple of rans_lanes. `table` [rans_slots]: frequency | offset in
+  /// the symbol's slots << 12 | symbol << 24. False: the words end too early, and what was read
+  /// means nothing.
+  bool (*rans_decode)(RansReader& reader, const std::uint32_t* table, std::size_t count,
+                      std::uint8_t* out);
+  /// Splits `count` values into bytes. `references` [dims of the pairs], only for that form.
+  void (*split_halves)(HalfForm form, const std::uint16_t* values, std::size_t count,
+                       const std::uint16_t* references, std::uint8_t* upper, std::uint8_t* lower);
+  /// The way back.
+  void (*join_halves)(HalfForm form, const std::uint8_t* upper, const std::uint8_t* lower,
+                      std::size_t count, const std::uint16_t* references, std::uint16_t* values);
 
   // Of no use but to measure what a core can do at best (peak-inl.h).
   /// `steps` rounds of 8-bit dot products; returns how many additions and multiplications.

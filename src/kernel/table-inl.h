@@ -17,6 +17,7 @@
 #include "kernel/kv_i16-inl.h"
 #include "kernel/kv_q8-inl.h"
 #include "kernel/fold-inl.h"
+#include "kernel/rans-inl.h"
 #include "kernel/peak-inl.h"
 // clang-format on
 
@@ -43,6 +44,9 @@ const KernelTable table = {
     .fold_page = fold_page,
     .fold_merge = fold_merge,
     .fold_finish = fold_finish,
+    .rans_decode = rans_decode,
+    .split_halves = split_halves,
+    .join_halves = join_halves,
     .int8_peak = int8_peak,
     .bf16_peak = bf16_peak,
     .sum_floats = sum_floats,
