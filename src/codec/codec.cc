@@ -36,8 +36,8 @@ struct NamedCodec {
 };
 
 constexpr NamedCodec codecs[] = {
-    {"raw", raw_codec},
-    {"lossless", lossless_codec},
+    {"raw", raw_codec}, {"lossless", lossless_codec}, {"q8", q8_codec}, {"k8v4", k8v4_codec},
+    {"q4", q4_codec},
 };
 
 }  // namespace

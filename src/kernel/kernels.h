@@ -150,6 +150,14 @@ enum class HalfForm : std::uint8_t {
                          ///< more, so that the upper byte is the nearest and not the lower whole
 };
 
+/// Bytes of a tile in 8 and in 4 bits: values, and a scale per token and 32 dims.
+constexpr std::size_t tile_bytes_8(std::uint32_t head_dim) {
+  return std::size_t{lanes} * (head_dim + 2 * ((head_dim + quant_block - 1) / quant_block));
+}
+constexpr std::size_t tile_bytes_4(std::uint32_t head_dim) {
+  return std::size_t{lanes} * (head_dim / 2 + (head_dim + quant_block - 1) / quant_block);
+}
+
 struct KernelTable {
   const char* name;
 
@@ -224,6 +232,23 @@ struct KernelTable {
   /// The way back.
   void (*join_halves)(HalfForm form, const std::uint8_t* upper, const std::uint8_t* lower,
                       std::size_t count, const std::uint16_t* references, std::uint16_t* values);
+
+  // Codecs see a tile of a page as f32 [dim][16 tokens], K and V alike (tile-inl.h).
+  void (*load_tile)(const PageHead& page, std::uint32_t tile, float* k, float* v);
+  /// Writes what store_kv writes for these 16 tokens.
+  void (*store_tile)(const float* k, const float* v, std::uint32_t tile, const PageHead& page);
+  /// means[dim] = the sum of sums[dim][16] / tokens, as f16.
+  void (*tile_means)(const float* sums, std::uint32_t tokens, std::uint32_t head_dim,
+                     std::uint16_t* means);
+  /// x[dim][i] += sign * means[dim]
+  void (*shift_tile)(float* x, const std::uint16_t* means, float sign, std::uint32_t head_dim);
+  /// The Hadamard transform of each `size` dims, a power of two, times `factor`.
+  void (*rotate_tile)(float* x, std::uint32_t size, float factor, std::uint32_t head_dim);
+  /// Quantise a tile; return tile_bytes_8() or tile_bytes_4().
+  std::size_t (*quantize_tile_8)(const float* x, std::uint32_t head_dim, std::byte* out);
+  std::size_t (*quantize_tile_4)(const float* x, std::uint32_t head_dim, std::byte* out);
+  void (*restore_tile_8)(const std::byte* in, std::uint32_t head_dim, float* x);
+  void (*restore_tile_4)(const std::byte* in, std::uint32_t head_dim, float* x);
 
   // Of no use but to measure what a core can do at best (peak-inl.h).
   /// `steps` rounds of 8-bit dot products; returns how many additions and multiplications.

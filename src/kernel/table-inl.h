@@ -18,6 +18,7 @@
 #include "kernel/kv_q8-inl.h"
 #include "kernel/fold-inl.h"
 #include "kernel/rans-inl.h"
+#include "kernel/tile-inl.h"
 #include "kernel/peak-inl.h"
 // clang-format on
 
@@ -47,6 +48,15 @@ const KernelTable table = {
     .rans_decode = rans_decode,
     .split_halves = split_halves,
     .join_halves = join_halves,
+    .load_tile = load_tile,
+    .store_tile = store_tile,
+    .tile_means = tile_means,
+    .shift_tile = shift_tile,
+    .rotate_tile = rotate_tile,
+    .quantize_tile_8 = quantize_tile_8,
+    .quantize_tile_4 = quantize_tile_4,
+    .restore_tile_8 = restore_tile_8,
+    .restore_tile_4 = restore_tile_4,
     .int8_peak = int8_peak,
     .bf16_peak = bf16_peak,
     .sum_floats = sum_floats,
