@@ -131,7 +131,7 @@ TEST_P(Codecs, DamageDecodesToAPageOrAnErrorAndNothingElse) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Codecs, testing::Values("raw", "lossless"), [](const auto& codec) {
+INSTANTIATE_TEST_SUITE_P(All, Codecs, testing::Values("raw", "lossless", "q8", "k8v4", "q4"), [](const auto& codec) {
   std::string name = codec.param;
   std::ranges::replace(name, '-', '_');
   return name;

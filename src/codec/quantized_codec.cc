@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "codec/codecs.h"
+#include "codec/group_layout.h"
 #include "codec/held_tiles.h"
 #include "kernel/kernels.h"
 
@@ -192,7 +193,7 @@ TileBits QuantizedLayout::bits(std::uint32_t tile) const {
 }
 
 std::uint64_t QuantizedLayout::bytes() const {
-  if (is_identity()) return HeldTiles(plan_.shape, plan_.tokens_held).bytes();
+  if (is_identity()) return grouped_bytes(plan_.shape, plan_.tokens_held);
   std::uint64_t bytes = mean_bytes();
   for (std::uint32_t tile = 0; tile < tiles_; ++tile) {
     const TileBits tile_bits = bits(tile);

@@ -175,9 +175,9 @@ PagePlan plan_of(const PageIdentity& identity, std::uint32_t layers) {
           .first_position = identity.first_position};
 }
 
-class MemoryTier final : public HostTier {
+class HostTier final : public Tier {
  public:
-  MemoryTier(Env& env, const HostTierOptions& options, const Sizes& sizes, AlignedBuffer chunks,
+  HostTier(Env& env, const HostTierOptions& options, const Sizes& sizes, AlignedBuffer chunks,
              AlignedBuffer links, AlignedBuffer entries, AlignedBuffer scratch)
       : options_(options),
         sizes_(sizes),
@@ -277,7 +277,7 @@ class MemoryTier final : public HostTier {
   std::unique_ptr<Executor> executor_;  // last: its end waits for the jobs, which use all the rest
 };
 
-Result<TierTicket> MemoryTier::put(Operation::Kind kind, const PageIdentity& identity,
+Result<TierTicket> HostTier::put(Operation::Kind kind, const PageIdentity& identity,
                                    const Digest128& checksum, Bytes source) {
   HEADRACE_CHECK(identity.shape == options_.shape, "every page of a tier has the same shape");
   const auto index = begin();
@@ -300,7 +300,7 @@ Result<TierTicket> MemoryTier::put(Operation::Kind kind, const PageIdentity& ide
   return start(*index);
 }
 
-Result<TierTicket> MemoryTier::submit_get(const PageIdentity& identity, const Digest128& checksum,
+Result<TierTicket> HostTier::submit_get(const PageIdentity& identity, const Digest128& checksum,
                                           MutableBytes payload) {
   HEADRACE_CHECK(identity.shape == options_.shape, "every page of a tier has the same shape");
   HEADRACE_CHECK(payload.size() == options_.shape.bytes(), "a payload is one page");
@@ -336,7 +336,7 @@ Result<TierTicket> MemoryTier::submit_get(const PageIdentity& identity, const Di
   return operation.ticket;
 }
 
-std::size_t MemoryTier::poll(std::span<TierCompletion> out) {
+std::size_t HostTier::poll(std::span<TierCompletion> out) {
   std::size_t count = 0;
   while (count < out.size()) {
     const auto index = pop_finished();
@@ -349,13 +349,13 @@ std::size_t MemoryTier::poll(std::span<TierCompletion> out) {
   return count;
 }
 
-void MemoryTier::wait() {
+void HostTier::wait() {
   HEADRACE_CHECK(free_operations_.size() < operations_.size(), "nothing in flight never ends");
   std::unique_lock lock(mutex_);
   finished_changed_.wait(lock, [this] { return finished_count_ > 0; });
 }
 
-std::optional<OperationIndex> MemoryTier::begin() {
+std::optional<OperationIndex> HostTier::begin() {
   if (free_operations_.empty()) return std::nullopt;
   const OperationIndex index = free_operations_.back();
   free_operations_.pop_back();
@@ -363,20 +363,20 @@ std::optional<OperationIndex> MemoryTier::begin() {
   return index;
 }
 
-TierTicket MemoryTier::answer(OperationIndex index, Result<void> result) {
+TierTicket HostTier::answer(OperationIndex index, Result<void> result) {
   operations_[index].kind = Operation::Kind::answered;
   operations_[index].result = std::move(result);
   push_finished(index);
   return operations_[index].ticket;
 }
 
-TierTicket MemoryTier::start(OperationIndex index) {
+TierTicket HostTier::start(OperationIndex index) {
   const TierTicket ticket = operations_[index].ticket;
   executor_->submit([this, index] { carry_out(index); });
   return ticket;
 }
 
-void MemoryTier::settle(OperationIndex index) {
+void HostTier::settle(OperationIndex index) {
   Operation& operation = operations_[index];
   const Operation::Kind kind = std::exchange(operation.kind, Operation::Kind::answered);
   if (kind == Operation::Kind::answered) return;
@@ -400,13 +400,13 @@ void MemoryTier::settle(OperationIndex index) {
   unpin(operation.entry);
 }
 
-EntryIndex MemoryTier::find(const PageKey& key) const {
+EntryIndex HostTier::find(const PageKey& key) const {
   EntryIndex index = buckets_[bucket(key)];
   while (index != none && entry(index).identity.key != key) index = entry(index).next;
   return index;
 }
 
-EntryIndex MemoryTier::insert(const PageIdentity& identity, const Digest128& checksum) {
+EntryIndex HostTier::insert(const PageIdentity& identity, const Digest128& checksum) {
   EntryIndex index = free_entry_;
   if (index != none) {
     free_entry_ = entry(index).next;
@@ -425,7 +425,7 @@ EntryIndex MemoryTier::insert(const PageIdentity& identity, const Digest128& che
   return index;
 }
 
-void MemoryTier::unlist(EntryIndex index) {
+void HostTier::unlist(EntryIndex index) {
   Entry& page = entry(index);
   EntryIndex* link = &buckets_[bucket(page.identity.key)];
   while (*link != index) link = &entry(*link).next;
@@ -436,7 +436,7 @@ void MemoryTier::unlist(EntryIndex index) {
   unpin(index);
 }
 
-void MemoryTier::unpin(EntryIndex index) {
+void HostTier::unpin(EntryIndex index) {
   Entry& page = entry(index);
   if (--page.pins > 0 || page.is_listed) return;
   arena_.free(page.first_chunk);
@@ -444,7 +444,7 @@ void MemoryTier::unpin(EntryIndex index) {
   page.next = std::exchange(free_entry_, index);
 }
 
-void MemoryTier::carry_out(OperationIndex index) {
+void HostTier::carry_out(OperationIndex index) {
   Operation& operation = operations_[index];
   std::uint32_t part = 0;
   {
@@ -465,7 +465,7 @@ void MemoryTier::carry_out(OperationIndex index) {
   push_finished(index);
 }
 
-Result<void> MemoryTier::write(const Operation& operation, Entry& page, MutableBytes scratch) {
+Result<void> HostTier::write(const Operation& operation, Entry& page, MutableBytes scratch) {
   Bytes encoded = operation.source;
   page.codec = options_.codec;
   if (operation.kind == Operation::Kind::put) {
@@ -480,7 +480,7 @@ Result<void> MemoryTier::write(const Operation& operation, Entry& page, MutableB
   return Error{ErrorCode::out_of_budget, "the memory tier is full"};
 }
 
-Result<void> MemoryTier::read(const Operation& operation, const Entry& page, MutableBytes scratch) {
+Result<void> HostTier::read(const Operation& operation, const Entry& page, MutableBytes scratch) {
   const MutableBytes encoded = scratch.first(page.encoded_bytes);
   arena_.load(page.first_chunk, encoded);
   if (hash_bytes(encoded) != page.encoded_checksum) {
@@ -489,14 +489,14 @@ Result<void> MemoryTier::read(const Operation& operation, const Entry& page, Mut
   return decode(page, *page.codec, encoded, operation.target);
 }
 
-Result<void> MemoryTier::decode(const Entry& page, const Codec& codec, Bytes encoded,
+Result<void> HostTier::decode(const Entry& page, const Codec& codec, Bytes encoded,
                                 MutableBytes target) const {
   HEADRACE_TRY(codec.decode(plan_of(page.identity, options_.layers), encoded, target));
   if (hash_bytes(target) == page.checksum) return {};
   return Error{ErrorCode::corrupt, "a page decoded from memory does not match its checksum"};
 }
 
-void MemoryTier::push_finished(OperationIndex index) {
+void HostTier::push_finished(OperationIndex index) {
   {
     const std::lock_guard lock(mutex_);
     finished_[(finished_first_ + finished_count_) % finished_.size()] = index;
@@ -505,7 +505,7 @@ void MemoryTier::push_finished(OperationIndex index) {
   finished_changed_.notify_one();
 }
 
-std::optional<OperationIndex> MemoryTier::pop_finished() {
+std::optional<OperationIndex> HostTier::pop_finished() {
   const std::lock_guard lock(mutex_);
   if (finished_count_ == 0) return std::nullopt;
   const OperationIndex index = finished_[finished_first_];
@@ -527,7 +527,7 @@ std::uint64_t host_tier_memory_bytes(const HostTierOptions& options) {
   return sizes.fixed_bytes + sizes.chunks * ChunkArena::bytes_per_chunk;
 }
 
-Result<std::unique_ptr<HostTier>> open_host_tier(Env& env, const HostTierOptions& options) {
+Result<std::unique_ptr<Tier>> open_host_tier(Env& env, const HostTierOptions& options) {
   HEADRACE_CHECK(options.threads > 0, "a tier needs a worker");
   HEADRACE_CHECK(options.queue_depth > 0, "a tier needs a queue");
   HEADRACE_CHECK(options.shape.bytes() > 0, "a page has bytes");
@@ -544,8 +544,8 @@ Result<std::unique_ptr<HostTier>> open_host_tier(Env& env, const HostTierOptions
   HEADRACE_TRY_ASSIGN(auto links, AlignedBuffer::allocate(sizes.chunks * sizeof(ChunkIndex)));
   HEADRACE_TRY_ASSIGN(auto entries, AlignedBuffer::allocate(sizes.entries * sizeof(Entry)));
   HEADRACE_TRY_ASSIGN(auto scratch, AlignedBuffer::allocate(options.threads * sizes.scratch_bytes));
-  return std::unique_ptr<HostTier>(
-      std::make_unique<MemoryTier>(env, options, sizes, std::move(chunks), std::move(links),
+  return std::unique_ptr<Tier>(
+      std::make_unique<HostTier>(env, options, sizes, std::move(chunks), std::move(links),
                                    std::move(entries), std::move(scratch)));
 }
 

@@ -25,18 +25,6 @@ struct HostTierOptions {
   std::uint32_t queue_depth = 32;  ///< most submissions in flight, at least 1
 };
 
-/// A put ends with out_of_budget when the tier is full. A get verifies a checksum of the encoded
-/// bytes, and that of the decoded page.
-class HostTier : public Tier {
- public:
-  /// Stores a page that options.codec has encoded already; `checksum` is that of the decoded pool
-  /// page. `encoded` must stay unchanged and alive until the completion.
-  virtual Result<TierTicket> submit_put_encoded(const PageIdentity& identity,
-                                                const Digest128& checksum, Bytes encoded) = 0;
-  /// Whether the page is stored or being stored.
-  virtual bool has(const PageKey& key) const = 0;
-};
-
 inline constexpr std::uint64_t host_chunk_bytes = 4096;
 
 /// Most bytes of chunks that a page of `shape` takes under `codec`.
@@ -45,7 +33,9 @@ std::uint64_t host_page_bytes_max(const PageShape& shape, const Codec& codec);
 /// What memory_bytes() of a tier opened with `options` will be, to reserve it before.
 std::uint64_t host_tier_memory_bytes(const HostTierOptions& options);
 
-/// Errors: invalid_argument (less memory than one page needs), out_of_budget (the system has none).
-Result<std::unique_ptr<HostTier>> open_host_tier(Env& env, const HostTierOptions& options);
+/// A put ends with out_of_budget when the tier is full. A get verifies a checksum of the encoded
+/// bytes, and that of the decoded page. Errors: invalid_argument (less memory than one page needs),
+/// out_of_budget (the system has none).
+Result<std::unique_ptr<Tier>> open_host_tier(Env& env, const HostTierOptions& options);
 
 }  // namespace headrace

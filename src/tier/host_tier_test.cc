@@ -45,7 +45,7 @@ class HostTierTest : public testing::Test {
   }
 
   MemoryEnv env_;
-  std::unique_ptr<HostTier> tier_;
+  std::unique_ptr<Tier> tier_;
   std::unique_ptr<TierClient> client_;
 };
 
@@ -102,7 +102,7 @@ TEST_F(HostTierTest, AnErasedPutEndsWellAndStoresNothing) {
   MemoryEnv env({.executors = ExecutorKind::manual});
   auto opened = open_host_tier(env, options(1 << 20));
   ASSERT_TRUE(opened.ok());
-  const std::unique_ptr<HostTier> tier = std::move(opened).value();
+  const std::unique_ptr<Tier> tier = std::move(opened).value();
   TierClient client(*tier);
   const TestPage page = soft_page(1);
   const auto put = tier->submit_put(page.identity, page.checksum, page.bytes);
