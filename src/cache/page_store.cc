@@ -68,7 +68,8 @@ PageStore::PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes,
       index_(index),
       policy_(new_newest_first_policy()),
       windowed_policy_(new_newest_first_policy()),
-      block_policy_(new_lru_policy()) {
+      pool_policy_(new_cache_policy(options.policy, pool_.slots() / options.layers + 1)),
+      store_policy_(new_cache_policy(options.policy, index.blocks_max)) {
   for (std::unique_ptr<Tier>& tier : tiers) tiers_.push_back({.tier = std::move(tier)});
 }
 
@@ -128,6 +129,12 @@ void PageStore::free_slot(PageEntry& page) {
   page.slot.reset();
 }
 
+/// A slot of a sealed block.
+void PageStore::free_slot(Block& block, PageEntry& page) {
+  free_slot(page);
+  note_left_pool(block);
+}
+
 // --- Making room ------------------------------------------------------------------------------
 
 Result<void> PageStore::make_room(std::uint32_t slots) {
@@ -162,10 +169,11 @@ void PageStore::make_room_of_unused(std::uint32_t slots) {
 bool PageStore::let_page_leave(Block& block, std::uint32_t layer) {
   PageEntry& page = block.pages[layer];
   if (!page.writing && page.stored) {
-    free_slot(page);
+    free_slot(block, page);
   } else if (page.writing || start_put(block, layer)) {
     page.leaving = true;
     ++leaving_;
+    note_left_pool(block);
   } else {
     return false;
   }
@@ -194,7 +202,7 @@ bool PageStore::let_unused_page_leave() {
                               return page.slot && !page.leaving;
                             });
   };
-  const std::optional<BlockId> victim = block_policy_->victim(leaves_pool);
+  const std::optional<BlockId> victim = pool_policy_->victim(leaves_pool);
   if (!victim) return false;
   Block& block = *sealed_.at(*victim);
   if (tiers_.empty()) {
@@ -256,15 +264,16 @@ void PageStore::finish_put(Block& block, std::uint32_t layer, std::size_t tier,
   if (outcome.ok()) {
     page.stored |= bit(tier);
     ++counters_.pages_written;
-    if (leaving) free_slot(page);
+    if (leaving) free_slot(block, page);
   } else if (!leaving) {
     // It stays where it is.
   } else if (block.users > 0) {
     track(block, layer);
+    note_in_pool(block);
     write_error_ = disk_error(outcome.error());
   } else {
     // Nobody waits for this block: its text can be read again.
-    free_slot(page);
+    free_slot(block, page);
   }
 }
 
@@ -328,6 +337,7 @@ bool PageStore::keep_streamed(Block& block, std::uint32_t layer, SlotIndex slot)
   const std::int64_t free_after = std::int64_t{pool_.free_slots()} + streaming_ - 1;
   if (page.slot || free_after < std::int64_t{stream_slots_} + rebuild_slots()) return false;
   page.slot = slot;
+  note_in_pool(block);
   if (block.users > 0) {
     track(block, layer);
   } else {

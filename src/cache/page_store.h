@@ -49,7 +49,8 @@ struct PageStoreOptions {
   bool keep_disk = false;        ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
-  Digest128 model;  ///< of the model file
+  CachePolicyKind policy = CachePolicyKind::automatic;  ///< which of those go first
+  Digest128 model;                                      ///< of the model file
   Digest128
       numerics;  ///< of what else the bytes of pages depend on: kernels, settings of the model
 
@@ -108,6 +109,8 @@ class PageStore {
   // Blocks.
   /// An open block behind `parent`, without slots, used by one sequence.
   Block& add_block(Block& parent, std::uint32_t first_position);
+  /// A text begins: the unit of time of the policies.
+  void begin_text();
   /// One more sequence uses a sealed block, one fewer does.
   void use(Block& block);
   void unuse(Block& block);
@@ -165,6 +168,7 @@ class PageStore {
   void track(Block& block, std::uint32_t layer);
   void untrack(Block& block, std::uint32_t layer);
   void free_slot(PageEntry& page);
+  void free_slot(Block& block, PageEntry& page);
   bool anything_in_flight() const;
   /// Submits a page to a tier. False: its queue is full, wait first.
   bool submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier, Done done);
@@ -193,7 +197,12 @@ class PageStore {
   void count_session(const SessionRecord& session, std::int32_t change);
 
   // Blocks.
+  /// The same for the same text, also when it is read again later.
+  static BlockId policy_id(const Block& block) { return std::max<BlockId>(block.key.low, 1); }
+  BlockFacts facts_of(const Block& block) const;
   void admit(Block& block);
+  void note_in_pool(Block& block);
+  void note_left_pool(Block& block);
   bool may_be_dropped(const Block& block) const;
   bool drop_one_unused();
   void drop(Block& block);
@@ -221,8 +230,9 @@ class PageStore {
   /// Pages of windowed layers soon go for good, so writing one is mostly in vain: they leave last.
   std::unique_ptr<EvictionPolicy> windowed_policy_;
   std::map<PageId, Block*> tracked_;
-  /// Which of the sealed blocks that nobody uses goes next: from the pool, and for good.
-  std::unique_ptr<CachePolicy> block_policy_;
+  /// Which of the sealed blocks that nobody uses leaves the pool next, and which goes for good.
+  std::unique_ptr<CachePolicy> pool_policy_;
+  std::unique_ptr<CachePolicy> store_policy_;
   std::unordered_map<BlockId, Block*> sealed_;
   std::uint32_t unused_resident_pages_ = 0;
   std::int32_t streaming_ = 0;

@@ -31,7 +31,8 @@ void PageStore::use(Block& block) {
     --unused_resident_pages_;
     track(block, layer);
   }
-  block_policy_->touch(block.id);
+  pool_policy_->touch(policy_id(block));
+  store_policy_->touch(policy_id(block));
 }
 
 void PageStore::unuse(Block& block) {
@@ -42,7 +43,6 @@ void PageStore::unuse(Block& block) {
     untrack(block, layer);
     ++unused_resident_pages_;
   }
-  block_policy_->touch(block.id);
   if (!options_.reuse && may_be_dropped(block)) drop(block);
 }
 
@@ -66,11 +66,36 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
   return open;
 }
 
+BlockFacts PageStore::facts_of(const Block& block) const {
+  BlockFacts facts;
+  facts.parent = index_.is_root(*block.parent) ? 0 : policy_id(*block.parent);
+  facts.depth = block.first_position / options_.shape.tokens;
+  facts.bytes = options_.layers * options_.shape.bytes();
+  facts.is_tail = block.tokens.size() < options_.shape.tokens;
+  return facts;
+}
+
+/// A block has been sealed or found on disk.
 void PageStore::admit(Block& block) {
-  sealed_.emplace(block.id, &block);
-  block_policy_->admit(block.id, {.parent = index_.is_root(*block.parent) ? 0 : block.parent->id,
-                                  .depth = block.first_position / options_.shape.tokens,
-                                  .bytes = options_.layers * options_.shape.bytes()});
+  sealed_.emplace(policy_id(block), &block);
+  store_policy_->admit(policy_id(block), facts_of(block));
+  if (block.any_page_resident()) note_in_pool(block);
+}
+
+void PageStore::note_in_pool(Block& block) {
+  if (std::exchange(block.in_pool, true)) return;
+  pool_policy_->admit(policy_id(block), facts_of(block));
+}
+
+void PageStore::note_left_pool(Block& block) {
+  if (!block.in_pool || block.any_page_resident()) return;
+  block.in_pool = false;
+  pool_policy_->forget(policy_id(block));
+}
+
+void PageStore::begin_text() {
+  pool_policy_->begin_request();
+  store_policy_->begin_request();
 }
 
 /// `to` gets the pages that it lacks. Row invariance makes them equal; if they are not, the sealed
@@ -82,6 +107,7 @@ void PageStore::take_over(Block& from, Block& to) {
     if (!own.slot || page.exists()) continue;
     if (hash_bytes(pool_.bytes(*own.slot)) != page.checksum) continue;
     page.slot = std::exchange(own.slot, std::nullopt);
+    note_in_pool(to);
     track(to, layer);
   }
 }
@@ -115,7 +141,7 @@ bool PageStore::may_be_dropped(const Block& block) const {
 
 bool PageStore::drop_one_unused() {
   const std::optional<BlockId> victim =
-      block_policy_->victim([this](BlockId id) { return may_be_dropped(*sealed_.at(id)); });
+      store_policy_->victim([this](BlockId id) { return may_be_dropped(*sealed_.at(id)); });
   if (!victim) return false;
   drop(*sealed_.at(*victim));
   return true;
@@ -124,8 +150,8 @@ bool PageStore::drop_one_unused() {
 void PageStore::drop(Block& block) {
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) forget_page(block, layer);
   if (block.recorded && disk_ != nullptr) disk_->erase_record(RecordKind::block, block.key);
-  sealed_.erase(block.id);
-  block_policy_->forget(block.id);
+  sealed_.erase(policy_id(block));
+  store_policy_->forget(policy_id(block));
   Block& parent = *block.parent;
   index_.remove(block);
   if (!options_.reuse && !index_.is_root(parent) && may_be_dropped(parent)) drop(parent);
@@ -140,7 +166,7 @@ void PageStore::forget_page(Block& block, std::uint32_t layer) {
     } else {
       --unused_resident_pages_;
     }
-    free_slot(page);
+    free_slot(block, page);
   }
   for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
     if ((page.stored >> tier & 1) != 0) tiers_[tier].tier->erase({block.key, layer});
@@ -150,7 +176,7 @@ void PageStore::forget_page(Block& block, std::uint32_t layer) {
 
 /// The disk is full: blocks that nobody uses go. False: there is none on it.
 bool PageStore::free_disk_room() {
-  const std::optional<BlockId> victim = block_policy_->victim([this](BlockId id) {
+  const std::optional<BlockId> victim = store_policy_->victim([this](BlockId id) {
     const Block& block = *sealed_.at(id);
     if (!may_be_dropped(block)) return false;
     bool stored = false;

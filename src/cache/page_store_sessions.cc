@@ -78,7 +78,7 @@ bool PageStore::start_record(Block& block) {
   Result<TierTicket> ticket = disk_->submit_put_record(RecordKind::block, block.key, *body);
   if (!ticket.ok()) return false;
   block.recorded = true;
-  const BlockId id = block.id;
+  const BlockId id = policy_id(block);
   tiers_.back().in_flight.emplace(*ticket, [this, id, body](Result<void> outcome) {
     const auto block = sealed_.find(id);
     if (!outcome.ok() && block != sealed_.end()) block->second->recorded = false;
@@ -206,7 +206,7 @@ Result<void> PageStore::sync() {
 void PageStore::flush() {
   std::vector<BlockId> blocks;
   index_.for_each_sealed([&](Block& block) {
-    if (block.all_pages_exist()) blocks.push_back(block.id);
+    if (block.all_pages_exist()) blocks.push_back(policy_id(block));
   });
   Result<void> outcome;
   for (const BlockId id : blocks) {

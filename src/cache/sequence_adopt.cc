@@ -10,6 +10,7 @@ namespace headrace {
 std::uint32_t SequenceCache::take_cached(std::span<const TokenId> tokens) {
   if (position() % shape().tokens != 0 || table_.blocks() * shape().tokens != position()) return 0;
   const std::uint32_t before = position();
+  if (before == 0) store_.begin_text();
   std::vector<Block*> blocks;
   for (const Block* parent = &last_block();;) {
     const std::size_t first = blocks.size() * shape().tokens;

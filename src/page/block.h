@@ -38,6 +38,7 @@ struct Block {
   std::vector<PageEntry> pages;  ///< [layer]
   bool sealed = false;
   bool recorded = false;       ///< the disk tier has its description
+  bool in_pool = false;        ///< the policy of the pool knows it
   std::uint32_t users = 0;     ///< sequences that have it in their table
   std::uint32_t sessions = 0;  ///< saved ones that it belongs to
 
@@ -47,9 +48,10 @@ struct Block {
     }
     return true;
   }
+  /// Some are resident, and not about to leave.
   bool any_page_resident() const {
     for (const PageEntry& page : pages) {
-      if (page.slot) return true;
+      if (page.slot && !page.leaving) return true;
     }
     return false;
   }

@@ -46,13 +46,13 @@ std::uint64_t scrambled(BlockId block) {
 class AutomaticPolicy final : public CachePolicy {
  public:
   explicit AutomaticPolicy(std::size_t capacity_blocks)
-      : sample_one_in_(std::bit_floor(std::max<std::size_t>(1, capacity_blocks /
-                                                                   least_shadow_blocks))) {
+      : sample_one_in_(
+            std::bit_floor(std::max<std::size_t>(1, capacity_blocks / least_shadow_blocks))) {
     const std::size_t shadow_blocks = std::max<std::size_t>(1, capacity_blocks / sample_one_in_);
     for (std::size_t i = 0; i < candidates; ++i) {
       policies_[i] = new_candidate(i, capacity_blocks, 1);
-      shadows_[i] =
-          std::make_unique<ShadowCache>(new_candidate(i, shadow_blocks, sample_one_in_), shadow_blocks);
+      shadows_[i] = std::make_unique<ShadowCache>(new_candidate(i, shadow_blocks, sample_one_in_),
+                                                  shadow_blocks);
     }
   }
 

@@ -189,7 +189,8 @@ std::vector<BlockId> random_use(CachePolicy& policy, unsigned seed, int requests
       parent = block;
       if (below(200) == 0 && !present.empty()) {
         // The caller deletes something, whatever hangs on it.
-        const BlockId deleted = std::next(present.begin(), below(static_cast<std::uint32_t>(present.size())))->first;
+        const BlockId deleted =
+            std::next(present.begin(), below(static_cast<std::uint32_t>(present.size())))->first;
         if (may_leave(deleted)) {
           policy.forget(deleted);
           present.erase(deleted);
@@ -387,8 +388,8 @@ std::uint64_t chat_hits(CachePolicyKind kind) {
           policy->forget(*victim);
           present.erase(*victim);
         }
-        policy->admit(block, {.parent = i == 1 ? 0 : block - 1,
-                              .depth = static_cast<std::uint32_t>(i - 1)});
+        policy->admit(
+            block, {.parent = i == 1 ? 0 : block - 1, .depth = static_cast<std::uint32_t>(i - 1)});
       }
       present[block] = request;
     }
