@@ -79,9 +79,23 @@ DiskTierOptions tier_options(const PageStoreOptions& options) {
   disk.shape = options.shape;
   disk.layers = options.layers;
   disk.keep = options.keep_disk;
+  disk.direct = options.disk_direct;
+  disk.codec = options.disk_codec;
   constexpr std::uint32_t sessions_most = 256;
   disk.max_records = options.keep_disk ? index_blocks(options) + sessions_most : 0;
   return disk;
+}
+
+HostTierOptions host_options(const PageStoreOptions& options) {
+  HostTierOptions host;
+  host.memory_bytes = options.host_bytes;
+  host.max_pages = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(all_pages(options, sequences_with_rebuild(options)),
+                              8 * options.host_bytes / options.shape.bytes() + 1));
+  host.shape = options.shape;
+  host.layers = options.layers;
+  host.codec = options.host_codec;
+  return host;
 }
 
 std::uint64_t full_memory_bytes(const PageStoreOptions& options) {
@@ -99,7 +113,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   if (plan.limit_bytes >= full && !options.keep_disk) {
     plan.slots = static_cast<std::uint32_t>(all_pages(options, options.sequences));
   } else {
-    plan.io_bytes = disk_tier_memory_bytes(tier_options(options));
+    plan.io_bytes = disk_tier_memory_bytes(tier_options(options)) + options.host_bytes;
     // One open block, another one for a rebuild if there may be one, and what streams.
     const std::uint32_t open_slots = options.layers * (options.has_windows() ? 2 : 1);
     const std::uint64_t least_slots = open_slots + stream_slots_min;

@@ -5,6 +5,7 @@
 
 #include "headrace/result.h"
 #include "tier/disk_tier.h"
+#include "tier/host_tier.h"
 
 namespace headrace {
 
@@ -25,8 +26,9 @@ struct MemoryPlan {
 /// that does.
 Result<MemoryPlan> plan_memory(const PageStoreOptions& options);
 
-/// The tier below a pool that does not hold everything.
+/// The tiers below a pool that does not hold everything.
 DiskTierOptions tier_options(const PageStoreOptions& options);
+HostTierOptions host_options(const PageStoreOptions& options);
 
 /// Bytes that full contexts of all sequences need with everything in memory, bookkeeping included.
 std::uint64_t full_memory_bytes(const PageStoreOptions& options);

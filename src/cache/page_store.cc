@@ -26,6 +26,10 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   HEADRACE_TRY_ASSIGN(const MemoryPlan plan, plan_memory(options));
   std::vector<std::unique_ptr<Tier>> tiers;
   DiskTier* disk_tier = nullptr;
+  if (plan.stream_slots > 0 && options.host_bytes > 0) {
+    HEADRACE_TRY_ASSIGN(std::unique_ptr<Tier> host, open_host_tier(env, host_options(options)));
+    tiers.push_back(std::move(host));
+  }
   if (plan.stream_slots > 0) {
     HEADRACE_TRY_ASSIGN(std::unique_ptr<DiskTier> disk, open_disk_tier(env, tier_options(options)));
     disk_tier = disk.get();
@@ -287,7 +291,8 @@ bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Do
       tiers_[tier].in_flight.emplace(
           *ticket, [this, &page, tier, done = std::move(done)](Result<void> outcome) {
             if (!outcome.ok()) page.stored &= ~bit(tier);  // the tier has dropped it
-            if (outcome.ok()) ++counters_.pages_filled_from_disk;
+            if (outcome.ok() && tier + 1 < tiers_.size()) ++counters_.pages_filled_from_host;
+            if (outcome.ok() && tier + 1 == tiers_.size()) ++counters_.pages_filled_from_disk;
             done(std::move(outcome));
           });
       return true;

@@ -22,7 +22,7 @@
 #include "base/budget.h"
 #include "cache/block_record.h"
 #include "cache/session_record.h"
-#include "codec/sealed_page.h"
+#include "codec/codec.h"
 #include "env/env.h"
 #include "headrace/engine.h"
 #include "index/block_index.h"
@@ -46,6 +46,11 @@ struct PageStoreOptions {
   std::uint64_t memory_bytes = 0;
   std::string disk_directory;
   std::uint64_t disk_bytes = 0;  ///< 0: no limit but the device
+  bool disk_direct = false;      ///< past the system's cache
+  const Codec* disk_codec = &raw_codec();
+  /// Of memory_bytes, for pages that are kept encoded in memory. 0: no such tier.
+  std::uint64_t host_bytes = 0;
+  const Codec* host_codec = &raw_codec();
   bool keep_disk = false;        ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;

@@ -77,6 +77,34 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
                 "Whether what is in --kv-disk stays for later runs (default: it does)")
       ->group(group);
   command
+      .add_option("--kv-disk-io", disk_io_,
+                  "buffered (through the system's cache, default) or direct (past it)")
+      ->check(CLI::IsMember({"buffered", "direct"}))
+      ->type_name("HOW")
+      ->group(group);
+  command
+      .add_option("--kv-disk-codec", options_.kv.disk_codec,
+                  "How pages are kept on disk: raw (default) or lossless (smaller)")
+      ->type_name("CODEC")
+      ->group(group);
+  command
+      .add_option("--kv-host-percent", options_.kv.host_percent,
+                  "Percent of --kv-memory for pages that are kept encoded in memory before the rest "
+                  "goes to disk (default: 0)")
+      ->type_name("N")
+      ->group(group);
+  command
+      .add_option("--kv-host-codec", options_.kv.host_codec,
+                  "How those are kept: lossless (default) or raw")
+      ->type_name("CODEC")
+      ->group(group);
+  command
+      .add_option("--kv-policy", options_.kv.policy,
+                  "Which blocks that no text uses leave first: lru, fifo, s3fifo, lrfu, cost or auto "
+                  "(default: auto)")
+      ->type_name("NAME")
+      ->group(group);
+  command
       .add_option("--kv-type", kv_type_,
                   "How keys and values are kept: " + kv_type_names() +
                       " (default: " + to_string(KvOptions().type) + ")")
@@ -104,6 +132,7 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
 
 Result<EngineOptions> EngineFlags::options() const {
   EngineOptions options = options_;
+  options.kv.disk_direct = disk_io_ == "direct";
   options.sequences = 1;  // every command works on one at a time
   if (!kv_type_.empty()) {
     HEADRACE_TRY_ASSIGN(options.kv.type, parse_kv_type(kv_type_));

@@ -44,6 +44,7 @@ class EngineFlags {
   std::string kv_memory_;
   std::string kv_disk_;
   std::string kv_type_;
+  std::string disk_io_;
   bool keep_ = true;
 };
 

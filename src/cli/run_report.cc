@@ -30,6 +30,9 @@ void print_summary(std::ostream& out, const RunReport& report) {
   table.row("KV needed", format_byte_count(kv.kv_bytes_needed));
   table.row("KV memory", format_byte_count(kv.kv_bytes_peak) + " at most, limit " +
                              format_byte_count(kv.kv_bytes_limit));
+  if (kv.pages_filled_from_host > 0) {
+    table.row("from memory", format_count(kv.pages_filled_from_host) + " pages decoded");
+  }
   if (kv.pages_written > 0 || kv.pages_filled_from_disk > 0) {
     table.row("disk", format_count(kv.pages_written) + " pages written, " +
                           format_byte_count(kv.disk_bytes_peak) + " at most");
@@ -62,7 +65,9 @@ std::string to_json(const RunReport& report) {
       {"kv_bytes_peak", kv.kv_bytes_peak},
       {"kv_bytes_limit", kv.kv_bytes_limit},
       {"pages_filled",
-       {{"disk", kv.pages_filled_from_disk}, {"replay", kv.pages_filled_by_replay}}},
+       {{"host", kv.pages_filled_from_host},
+        {"disk", kv.pages_filled_from_disk},
+        {"replay", kv.pages_filled_by_replay}}},
       {"pages_damaged", kv.pages_damaged},
       {"pages_written", kv.pages_written},
       {"disk_bytes_peak", kv.disk_bytes_peak},

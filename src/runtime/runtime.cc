@@ -74,6 +74,11 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.disk_directory = checked.kv.disk_directory;
   store.disk_bytes = checked.kv.disk_bytes;
   store.keep_disk = checked.kv.keep_disk;
+  store.disk_direct = checked.kv.disk_direct;
+  HEADRACE_TRY_ASSIGN(store.disk_codec, find_codec(checked.kv.disk_codec));
+  HEADRACE_TRY_ASSIGN(store.host_codec, find_codec(checked.kv.host_codec));
+  store.host_bytes = checked.kv.memory_bytes / 100 * checked.kv.host_percent;
+  store.policy = *parse_cache_policy(checked.kv.policy);
   store.model = file_->digest(*parallel_);
   store.numerics = numerics_digest(*model_);
   store.reuse = checked.kv.reuse;
