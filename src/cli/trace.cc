@@ -187,10 +187,10 @@ nlohmann::ordered_json to_json(const ReplayReport& report, const ReplayFlags& fl
 }
 
 LineChart to_chart(const ReplayReport& report, const ReplayFlags& flags) {
-  LineChart chart = {.title = "Blocks found in the cache",
-                     .x_label = "blocks of " + std::to_string(flags.block_tokens) +
-                                " tokens that the cache holds",
-                     .y_label = "% of the blocks asked for"};
+  LineChart chart = {
+      .title = "Blocks found in the cache",
+      .x_label = "blocks of " + std::to_string(flags.block_tokens) + " tokens that the cache holds",
+      .y_label = "% of the blocks asked for"};
   for (const ReplayRow& row : report.rows) {
     ChartSeries series = {.name = row.policy};
     for (std::size_t i = 0; i < row.hits.size(); ++i) {
@@ -244,8 +244,7 @@ Command add_trace(CLI::App& program) {
   command_replay->add_option("files", flags->files, "Traces, JSON lines in the form of Mooncake's")
       ->required()
       ->type_name("FILE");
-  command_replay
-      ->add_option("--policy", flags->policies, "Such as lru,auto (default: all)")
+  command_replay->add_option("--policy", flags->policies, "Such as lru,auto (default: all)")
       ->delimiter(',')
       ->type_name("LIST");
   command_replay

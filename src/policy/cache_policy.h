@@ -28,15 +28,15 @@ using BlockId = std::uint64_t;
 constexpr std::uint32_t max_block_priority = 3;
 
 /// The policy that keeps most of them is the automatic one.
-constexpr std::size_t most_notes_per_block = 32;
+constexpr std::size_t most_notes_per_block = 40;
 
 struct BlockFacts {
-  BlockId parent = 0;           ///< the block that it continues; 0: none
-  std::uint32_t depth = 0;      ///< blocks before it
-  std::uint64_t bytes = 1;      ///< room that it takes
-  double restore_seconds = 1;   ///< to load it or to compute it again, whichever is faster
-  std::uint32_t priority = 0;   ///< 0 to max_block_priority
-  bool is_tail = false;         ///< the last block of a request, not full
+  BlockId parent = 0;          ///< the block that it continues; 0: none
+  std::uint32_t depth = 0;     ///< blocks before it
+  std::uint64_t bytes = 1;     ///< room that it takes
+  double restore_seconds = 1;  ///< to load it or to compute it again, whichever is faster
+  std::uint32_t priority = 0;  ///< 0 to max_block_priority
+  bool is_tail = false;        ///< the last block of a request, not full
 };
 
 /// Names what may be let go.
@@ -72,9 +72,9 @@ enum class CachePolicyKind : std::uint8_t {
   automatic,  ///< the one of these that would have had most hits lately
 };
 
-inline constexpr std::array cache_policy_kinds = {CachePolicyKind::lru,    CachePolicyKind::fifo,
-                                           CachePolicyKind::s3fifo, CachePolicyKind::lrfu,
-                                           CachePolicyKind::cost,   CachePolicyKind::automatic};
+inline constexpr std::array cache_policy_kinds = {
+    CachePolicyKind::lru,  CachePolicyKind::fifo, CachePolicyKind::s3fifo,
+    CachePolicyKind::lrfu, CachePolicyKind::cost, CachePolicyKind::automatic};
 
 /// "lru", "fifo", "s3fifo", "lrfu", "cost", "auto"
 const char* to_string(CachePolicyKind kind);

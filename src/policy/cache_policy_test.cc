@@ -189,7 +189,8 @@ std::vector<BlockId> random_use(CachePolicy& policy, unsigned seed, int requests
       parent = block;
       if (below(200) == 0 && !present.empty()) {
         // The caller deletes something, whatever hangs on it.
-        const BlockId deleted = std::next(present.begin(), below(static_cast<std::uint32_t>(present.size())))->first;
+        const BlockId deleted =
+            std::next(present.begin(), below(static_cast<std::uint32_t>(present.size())))->first;
         if (may_leave(deleted)) {
           policy.forget(deleted);
           present.erase(deleted);
@@ -387,8 +388,8 @@ std::uint64_t chat_hits(CachePolicyKind kind) {
           policy->forget(*victim);
           present.erase(*victim);
         }
-        policy->admit(block, {.parent = i == 1 ? 0 : block - 1,
-                              .depth = static_cast<std::uint32_t>(i - 1)});
+        policy->admit(
+            block, {.parent = i == 1 ? 0 : block - 1, .depth = static_cast<std::uint32_t>(i - 1)});
       }
       present[block] = request;
     }
@@ -402,6 +403,44 @@ TEST(AutomaticPolicy, KeepsWhatComesBackWhereTheLeastRecentlyUsedIsTheWorstChoic
   const std::uint64_t automatic = chat_hits(CachePolicyKind::automatic);
   EXPECT_EQ(lru, 0U);
   EXPECT_GT(automatic, 4000U / 3 * 50 * 7 / 10);
+}
+
+/// Half of the texts are used again ten requests later, the others never, but those cost a hundred
+/// times as much to restore.
+std::uint64_t hits_of_cheap_texts(CachePolicyKind kind) {
+  constexpr std::size_t capacity = 40;
+  const auto policy = new_cache_policy(kind, capacity);
+  std::map<BlockId, std::uint64_t> present;
+  std::uint64_t hits = 0;
+  for (std::uint64_t request = 1; request <= 5000; ++request) {
+    policy->begin_request();
+    const auto use = [&](BlockId block, double restore_seconds) {
+      if (present.contains(block)) {
+        ++hits;
+        policy->touch(block);
+      } else {
+        if (present.size() == capacity) {
+          const auto victim =
+              policy->victim([&](BlockId other) { return present.at(other) != request; });
+          policy->forget(*victim);
+          present.erase(*victim);
+        }
+        policy->admit(block, {.restore_seconds = restore_seconds});
+      }
+      present[block] = request;
+    };
+    if (request > 10) use(2 * (request - 10), 1);
+    use(2 * request, 1);
+    use(2 * request + 1, 100);
+  }
+  return hits;
+}
+
+TEST(AutomaticPolicy, LeavesAPolicyThatLosesForOneThatLeads) {
+  const std::uint64_t lru = hits_of_cheap_texts(CachePolicyKind::lru);
+  EXPECT_EQ(lru, 4990U);
+  EXPECT_LT(hits_of_cheap_texts(CachePolicyKind::cost), lru / 10) << "the dear texts fill it";
+  EXPECT_GT(hits_of_cheap_texts(CachePolicyKind::automatic), lru / 2);
 }
 
 TEST(GhostList, ForgetsTheOldestOfThoseThatAreTooMany) {

@@ -20,7 +20,7 @@ constexpr std::uint64_t requests_between_lessons = 50;
 /// Where a leaf stands among those of its class and age.
 struct Place {
   std::uint32_t priority = 0;
-  double worth = 0;      // seconds per byte
+  double worth = 0;       // seconds per byte
   std::int64_t turn = 0;  // the parent of a block that left goes next: chains leave one by one
   BlockId block = 0;
   auto operator<=>(const Place&) const = default;

@@ -25,7 +25,7 @@ struct BlockFill {
 
 struct FillPlan {
   std::size_t computed_blocks = 0;  ///< the first ones; the others are loaded
-  double seconds = 0;               ///< until both lanes have ended; never_seconds: it cannot be done
+  double seconds = 0;  ///< until both lanes have ended; never_seconds: it cannot be done
 };
 
 /// The split that ends first; of equal ones the one that loads more. Estimates err, so loading has

@@ -13,8 +13,8 @@ namespace headrace {
 namespace {
 
 std::vector<BlockFill> run_of(std::size_t blocks, double compute_seconds, double load_seconds) {
-  return std::vector<BlockFill>(
-      blocks, {.compute_seconds = compute_seconds, .load_seconds = load_seconds});
+  return std::vector<BlockFill>(blocks,
+                                {.compute_seconds = compute_seconds, .load_seconds = load_seconds});
 }
 
 TEST(FillPlan, SplitsWhereBothLanesEnd) {

@@ -25,8 +25,8 @@ std::optional<PrefetchKind> parse_prefetch(std::string_view name);
 struct PrefetchChance {
   std::size_t stored_blocks = 0;  ///< of the chain in a row on disk, and not in memory
   std::size_t free_slots = 0;     ///< that nothing has to leave for
-  std::uint64_t visits = 0;       ///< requests that came by the block before the chain, this one too
-  std::uint64_t continued = 0;    ///< of those before, how many went on into the chain
+  std::uint64_t visits = 0;     ///< requests that came by the block before the chain, this one too
+  std::uint64_t continued = 0;  ///< of those before, how many went on into the chain
 };
 
 /// Used by one thread at a time.

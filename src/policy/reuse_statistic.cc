@@ -10,8 +10,8 @@ constexpr double step_growth = 1.15;
 // What is believed before anything was counted, and how many blocks that belief weighs. Blocks come
 // and are used in runs of dozens, so a few hundred of them are a few independent cases.
 constexpr double believed_chance = 0.02;
-constexpr double belief_blocks = 1000;        // of the chance at an age, all classes together
-constexpr double class_belief_blocks = 500;   // of a class, towards all of them
+constexpr double belief_blocks = 1000;       // of the chance at an age, all classes together
+constexpr double class_belief_blocks = 500;  // of a class, towards all of them
 
 }  // namespace
 
@@ -54,8 +54,7 @@ void ReuseStatistic::learn() {
         const Cell& cell = cells_[reuse_class][step];
         const double chance = (cell.uses + class_belief_blocks * chances[step]) /
                               (cell.uses + cell.survivals + class_belief_blocks);
-        const double length =
-            static_cast<double>(ends[step] - (step == 0 ? 0 : ends[step - 1]));
+        const double length = static_cast<double>(ends[step] - (step == 0 ? 0 : ends[step - 1]));
         used += alive * chance;
         // A use comes in the middle of a step, on average.
         requests += alive * length * (1 - chance / 2);

@@ -26,7 +26,9 @@ class ReuseStatistic {
   /// Each count stands for `weight` blocks: more than one where only a sample is watched.
   explicit ReuseStatistic(double weight);
 
-  void count_use(std::size_t reuse_class, std::size_t step) { cells_[reuse_class][step].uses += weight_; }
+  void count_use(std::size_t reuse_class, std::size_t step) {
+    cells_[reuse_class][step].uses += weight_;
+  }
   void count_survival(std::size_t reuse_class, std::size_t step) {
     cells_[reuse_class][step].survivals += weight_;
   }

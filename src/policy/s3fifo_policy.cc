@@ -13,8 +13,9 @@
 namespace headrace {
 namespace {
 
-constexpr std::uint32_t most_uses = 3;     // that are counted
-constexpr std::uint32_t uses_of_main = 2;  // of a block that gets from the small queue to the main one
+constexpr std::uint32_t most_uses = 3;  // that are counted
+constexpr std::uint32_t uses_of_main =
+    2;  // of a block that gets from the small queue to the main one
 
 enum QueueName : std::uint8_t { small_queue, main_queue };
 
