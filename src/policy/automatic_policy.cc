@@ -20,6 +20,7 @@ constexpr std::size_t least_shadow_blocks = 1024;
 constexpr std::uint64_t requests_between_choices = 64;
 constexpr double memory = 0.95;  // of what was saved, from one choice to the next
 constexpr double clear_lead = 1.05;
+constexpr std::uint64_t leads_in_a_row = 8;
 
 std::unique_ptr<CachePolicy> new_candidate(std::size_t index, std::size_t capacity_blocks,
                                            std::size_t sample_weight) {
@@ -107,21 +108,23 @@ class AutomaticPolicy final : public CachePolicy {
     for (const auto& shadow : shadows_) shadow->use(block, facts);
   }
 
-  /// A small lead is noise, and each change of mind costs: what one policy kept is not what the
-  /// next one wants.
+  /// A small or short lead is noise, and each change of mind costs: what one policy kept is not
+  /// what the next one wants.
   void choose() {
     for (std::size_t i = 0; i < candidates; ++i) {
       saved_seconds_[i] = memory * saved_seconds_[i] + shadows_[i]->take_saved_seconds();
     }
     const auto best = std::max_element(saved_seconds_.begin(), saved_seconds_.end());
-    if (*best > clear_lead * saved_seconds_[chosen_]) {
-      chosen_ = static_cast<std::size_t>(best - saved_seconds_.begin());
-    }
+    leads_ = *best > clear_lead * saved_seconds_[chosen_] ? leads_ + 1 : 0;
+    if (leads_ < leads_in_a_row) return;
+    chosen_ = static_cast<std::size_t>(best - saved_seconds_.begin());
+    leads_ = 0;
   }
 
   const std::size_t sample_one_in_;  // a power of two
   std::uint64_t now_ = 0;
   std::size_t chosen_ = 0;
+  std::uint64_t leads_ = 0;  // in a row, of others over the chosen one
   std::array<std::unique_ptr<CachePolicy>, candidates> policies_;  // all know what is in the cache
   std::array<std::unique_ptr<ShadowCache>, candidates> shadows_;
   std::array<double, candidates> saved_seconds_ = {};

@@ -28,7 +28,7 @@ using BlockId = std::uint64_t;
 constexpr std::uint32_t max_block_priority = 3;
 
 /// The policy that keeps most of them is the automatic one.
-constexpr std::size_t most_notes_per_block = 32;
+constexpr std::size_t most_notes_per_block = 40;
 
 struct BlockFacts {
   BlockId parent = 0;          ///< the block that it continues; 0: none
@@ -58,8 +58,8 @@ class CachePolicy {
   /// The block to let go: in the cache, without children there, and may_leave() says yes. Nothing
   /// if there is none. It stays until forget().
   virtual std::optional<BlockId> victim(const MayLeave& may_leave) = 0;
-  /// Notes that it keeps, on blocks of the cache and on those that left. Each is a few dozen bytes,
-  /// and there are at most most_notes_per_block for each block of the capacity.
+  /// Notes that it keeps, on blocks of the cache and on those that left. Each is at most about 150
+  /// bytes, and there are at most most_notes_per_block for each block of the capacity.
   virtual std::size_t notes() const = 0;
 };
 
@@ -69,7 +69,7 @@ enum class CachePolicyKind : std::uint8_t {
   s3fifo,     ///< first come first gone, but what is used again gets into a second queue
   lrfu,       ///< the least count of uses, where a use counts half after 1000 requests
   cost,       ///< the least seconds saved per byte and request, by what was learned about reuse
-  automatic,  ///< the one of these that would have had most hits lately
+  automatic,  ///< what the one of these says that would have saved most seconds lately
 };
 
 inline constexpr std::array cache_policy_kinds = {

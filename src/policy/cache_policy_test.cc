@@ -405,6 +405,44 @@ TEST(AutomaticPolicy, KeepsWhatComesBackWhereTheLeastRecentlyUsedIsTheWorstChoic
   EXPECT_GT(automatic, 4000U / 3 * 50 * 7 / 10);
 }
 
+/// Half of the texts are used again ten requests later, the others never, but those cost a hundred
+/// times as much to restore.
+std::uint64_t hits_of_cheap_texts(CachePolicyKind kind) {
+  constexpr std::size_t capacity = 40;
+  const auto policy = new_cache_policy(kind, capacity);
+  std::map<BlockId, std::uint64_t> present;
+  std::uint64_t hits = 0;
+  for (std::uint64_t request = 1; request <= 5000; ++request) {
+    policy->begin_request();
+    const auto use = [&](BlockId block, double restore_seconds) {
+      if (present.contains(block)) {
+        ++hits;
+        policy->touch(block);
+      } else {
+        if (present.size() == capacity) {
+          const auto victim =
+              policy->victim([&](BlockId other) { return present.at(other) != request; });
+          policy->forget(*victim);
+          present.erase(*victim);
+        }
+        policy->admit(block, {.restore_seconds = restore_seconds});
+      }
+      present[block] = request;
+    };
+    if (request > 10) use(2 * (request - 10), 1);
+    use(2 * request, 1);
+    use(2 * request + 1, 100);
+  }
+  return hits;
+}
+
+TEST(AutomaticPolicy, LeavesAPolicyThatLosesForOneThatLeads) {
+  const std::uint64_t lru = hits_of_cheap_texts(CachePolicyKind::lru);
+  EXPECT_EQ(lru, 4990U);
+  EXPECT_LT(hits_of_cheap_texts(CachePolicyKind::cost), lru * 80 / 100) << "dear texts fill it";
+  EXPECT_GT(hits_of_cheap_texts(CachePolicyKind::automatic), lru * 85 / 100);
+}
+
 TEST(GhostList, ForgetsTheOldestOfThoseThatAreTooMany) {
   GhostList<int> ghosts(2);
   for (const int block : {1, 2, 3}) ghosts.put(static_cast<BlockId>(block), block * 10);

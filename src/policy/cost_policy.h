@@ -9,7 +9,7 @@
 
 namespace headrace {
 
-/// Remembers eight times as many blocks that left as there are in the cache, each in about 100
+/// Remembers eight times as many blocks that left as there are in the cache, each in about 150
 /// bytes. `sample_weight`: how many blocks each one stands for, where it sees a sample of them.
 std::unique_ptr<CachePolicy> new_cost_policy(std::size_t capacity_blocks,
                                              std::size_t sample_weight);

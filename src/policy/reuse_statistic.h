@@ -15,7 +15,7 @@ namespace headrace {
 /// Uses of a block: once, twice, more; and blocks that are not full.
 constexpr std::size_t reuse_classes = 4;
 constexpr std::size_t tail_class = reuse_classes - 1;
-/// Steps of age. The last one, from 45,000 requests on, has no end.
+/// Steps of age. The last one, from 53,000 requests on, has no end.
 constexpr std::size_t age_steps = 72;
 
 /// The age at which a step ends, in requests.
