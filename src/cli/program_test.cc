@@ -29,7 +29,7 @@ TEST_F(Program, HelpOfEveryCommandHasExamples) {
 TEST_F(Program, WithoutACommandItNamesThem) {
   EXPECT_EQ(run({}), exit_usage);
   EXPECT_EQ(err.str(),
-            "headrace: error: which command? run, chat, perplexity, inspect or bench; see "
+            "headrace: error: which command? run, chat, perplexity, inspect, bench or verify; see "
             "`headrace --help`\n");
 }
 
