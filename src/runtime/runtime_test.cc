@@ -164,7 +164,8 @@ TEST_F(RuntimeTest, ADiskThatIsFullEndsTheStepInOneLineAndKeepsWhatWasRead) {
   // When there is room again it goes on where it was.
   env_.set_plan({});
   const auto rest = std::span(tokens).subspan(trace.size());
-  ASSERT_TRUE(test::append_traced(engine, *sequence, rest, 0, trace).ok());
+  const auto later = test::append_traced(engine, *sequence, rest, 0, trace);
+  ASSERT_TRUE(later.ok()) << later.error().message;
   test::expect_same_trace(expected_trace(tokens), trace);
 }
 

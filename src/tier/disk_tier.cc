@@ -22,7 +22,8 @@ std::uint64_t disk_tier_limit_bytes(const PageShape& shape, std::uint64_t pages)
   // part of the limit or three units and two pages.
   const std::uint64_t record = disk_tier_record_bytes(shape);
   const std::uint64_t stored = pages * record + (pages / 2 + 2) * segment_unit_bytes;
-  return round_up(stored * 16 / 15 + 2 * record + 2 * segment_unit_bytes, segment_unit_bytes);
+  return round_up(stored * 16 / 15 + 2 * record + 2 * segment_unit_bytes + list_reserve_bytes,
+                  segment_unit_bytes);
 }
 
 std::uint64_t disk_tier_memory_bytes(const DiskTierOptions& options) {
@@ -38,7 +39,8 @@ Result<std::unique_ptr<DiskTier>> open_disk_tier(Env& env, const DiskTierOptions
   HEADRACE_CHECK(options.shape.bytes() > 0, "a page has bytes");
   const SegmentStoreOptions store_options = LogTier::store_options(options);
   const std::uint64_t least_bytes =
-      store_options.segment_bytes + segment_unit_bytes + LogTier::buffer_bytes(options);
+      store_options.segment_bytes + segment_unit_bytes + LogTier::buffer_bytes(options) +
+      (options.keep ? list_reserve_bytes : 0);
   if (options.limit_bytes > 0 && options.limit_bytes < least_bytes) {
     return Error{ErrorCode::invalid_argument,
                  "--kv-disk: a limit of " + format_byte_count(options.limit_bytes) +

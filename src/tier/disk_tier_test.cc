@@ -63,9 +63,9 @@ TEST_F(DiskTierTest, ALimitWithoutRoomForAPageIsRefusedWithOneThatHas) {
   const auto tier = open_disk_tier(env, options);
   ASSERT_FALSE(tier.ok());
   EXPECT_EQ(tier.error().code, ErrorCode::invalid_argument);
-  EXPECT_NE(tier.error().message.find("give at least 32 KiB"), std::string::npos)
+  EXPECT_NE(tier.error().message.find("give at least 52 KiB"), std::string::npos)
       << tier.error().message;
-  options.limit_bytes = 32 << 10;
+  options.limit_bytes = 52 << 10;
   EXPECT_TRUE(open_disk_tier(env, options).ok());
 }
 
@@ -106,12 +106,12 @@ TEST_F(DiskTierTest, ARecordIsReadWhileItIsWrittenAndErasedWhileItIsWritten) {
 TEST_F(DiskTierTest, ForeignFilesCountAndAreNotTouched) {
   ASSERT_TRUE(env.make_directories(test_directory).ok());
   const std::string path = std::string(test_directory) + "/photo.jpg";
-  set_file(env, path, std::vector<std::byte>(40 << 10));
+  set_file(env, path, std::vector<std::byte>(60 << 10));
   DiskTierOptions options = kept_options(4);
   TierWorkbench small(env, env, options);
   ASSERT_TRUE(small.open().ok());
-  EXPECT_EQ(small.tier().stats().bytes, 40U << 10);
-  EXPECT_EQ(small.tier().stats().foreign_bytes, 40U << 10);
+  EXPECT_EQ(small.tier().stats().bytes, 60U << 10);
+  EXPECT_EQ(small.tier().stats().foreign_bytes, 60U << 10);
   int stored = 0;
   while (small.put(test_page(static_cast<std::uint32_t>(stored))).ok()) ++stored;
   EXPECT_LT(stored, 4);

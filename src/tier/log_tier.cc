@@ -75,8 +75,11 @@ Result<TierTicket> LogTier::put(const PageIdentity& identity, const Digest128& c
     operation.index = static_cast<OperationIndex>(writer - operations_.data());
     return ticket;
   }
-  const bool is_stored = store_->find(operation.key).has_value();
+  // A page that an earlier process left may be torn. Until it has been read it is no reason not to
+  // write: a sync that comes later promises that it is there.
+  const bool is_stored = store_->has_verified(operation.key);
   const bool is_full =
+      !store_->find(operation.key) &&
       store_->count(RecordKind::page) + writes_in_flight(RecordKind::page) >= pages_max_;
   if (is_stored || is_full) {
     if (!is_stored) {

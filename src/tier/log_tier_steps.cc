@@ -143,7 +143,12 @@ void LogTier::read(OperationIndex index) {
 void LogTier::verify(OperationIndex index) {
   const Operation& operation = operations_[index];
   auto result = load(operation);
-  if (!result.ok()) store_->drop_damaged(operation.key, operation.placement->place);
+  const RecordPlace& place = operation.placement->place;
+  if (result.ok()) {
+    store_->note_verified(operation.key, place);
+  } else {
+    store_->drop_damaged(operation.key, place);
+  }
   finish(index, std::move(result));
 }
 

@@ -68,6 +68,7 @@ bool RecordIndex::set(const RecordKey& key, const RecordPlace& place) {
   entry.segment = place.segment;
   entry.unit = place.unit;
   entry.units = place.units;
+  entry.is_verified = true;
   return true;
 }
 
@@ -81,6 +82,16 @@ void RecordIndex::erase(const RecordKey& key) {
   entries_[at].next = free_;
   free_ = at;
   --size_;
+}
+
+bool RecordIndex::is_verified(const RecordKey& key) const {
+  const std::uint32_t at = find_entry(key);
+  return at != none && entries_[at].is_verified;
+}
+
+void RecordIndex::set_verified(const RecordKey& key, bool verified) {
+  const std::uint32_t at = find_entry(key);
+  if (at != none) entries_[at].is_verified = verified;
 }
 
 std::optional<RecordKey> RecordIndex::next_in_segment(std::uint32_t segment,

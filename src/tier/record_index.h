@@ -31,6 +31,10 @@ class RecordIndex {
   bool set(const RecordKey& key, const RecordPlace& place);
   void erase(const RecordKey& key);
 
+  /// A record that was found rather than written has not been read as a whole yet.
+  bool is_verified(const RecordKey& key) const;
+  void set_verified(const RecordKey& key, bool verified);
+
   std::uint32_t size() const { return size_; }
   std::uint32_t capacity() const { return static_cast<std::uint32_t>(entries_.size()); }
 
@@ -55,6 +59,7 @@ class RecordIndex {
     std::uint32_t unit = 0;
     std::uint32_t units = 0;  ///< 0: not used
     std::uint32_t next = none;
+    bool is_verified = true;
 
     bool is_used() const { return units != 0; }
     RecordKey key() const;

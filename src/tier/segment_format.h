@@ -75,6 +75,10 @@ struct ErasedEntry {
 };
 inline constexpr std::size_t erased_entry_bytes = 32;
 inline constexpr std::size_t erased_entries_max = segment_unit_bytes / erased_entry_bytes;
+/// Of a list on disk.
+inline constexpr std::uint64_t list_bytes = 2 * segment_unit_bytes;
+/// Two lists and the header of a segment for them.
+inline constexpr std::uint64_t list_reserve_bytes = 2 * list_bytes + segment_unit_bytes;
 
 /// What one checksum of this page covers when it is stored raw: a group, or as few as the header
 /// has room for.

@@ -37,6 +37,11 @@ Result<SegmentScan> scan_segment(
     }
     HEADRACE_TRY(read_unit(offset));
     const auto header = decode_record_header(unit, scan.header, offset);
+    const auto is_zero = [](std::byte each) { return each == std::byte{0}; };
+    if (!header.ok() && std::ranges::all_of(unit, is_zero)) {
+      offset += segment_unit_bytes;  // never written, or cleared by a repair
+      continue;
+    }
     if (!header.ok()) {
       report(offset, header.error().message);
       offset += segment_unit_bytes;
@@ -48,7 +53,6 @@ Result<SegmentScan> scan_segment(
     }
     in_damage = false;
     HEADRACE_TRY(visit(*header));
-    scan.damaged_bytes += offset - scan.end_bytes;
     offset += header->record_bytes();
     scan.end_bytes = offset;
   }

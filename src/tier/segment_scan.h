@@ -14,13 +14,12 @@ namespace headrace {
 struct SegmentScan {
   SegmentHeader header;
   std::uint64_t file_bytes = 0;
-  std::uint64_t end_bytes = 0;      ///< behind the last whole record
-  std::uint64_t damaged_bytes = 0;  ///< before that end, in no record
+  std::uint64_t end_bytes = 0;  ///< behind the last whole record
 };
 
 /// Calls `visit` for every whole record. Where a header is damaged, `damage` is called once with
 /// the place and the reason, and the search goes on at every next unit; a record that the file cuts
-/// off is damage too. `unit` is scratch of segment_unit_bytes, aligned for direct IO.
+/// off is damage too, a unit of zeros is not. `unit` is scratch of segment_unit_bytes, aligned for direct IO.
 /// Errors: corrupt (no segment, or not the one with this number), io.
 Result<SegmentScan> scan_segment(
     File& file, std::uint32_t number, MutableBytes unit,

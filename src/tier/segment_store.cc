@@ -35,6 +35,16 @@ std::optional<Placement> SegmentStore::find(const RecordKey& key) const {
   return Placement{segments_.at(place->segment), *place};
 }
 
+bool SegmentStore::has_verified(const RecordKey& key) const {
+  const std::lock_guard lock(mutex_);
+  return index_.is_verified(key);
+}
+
+void SegmentStore::note_verified(const RecordKey& key, const RecordPlace& place) {
+  const std::lock_guard lock(mutex_);
+  if (index_.find(key) == place) index_.set_verified(key, true);
+}
+
 std::vector<Digest128> SegmentStore::keys(RecordKind kind) const {
   const std::lock_guard lock(mutex_);
   std::vector<Digest128> keys;
@@ -227,11 +237,10 @@ bool SegmentStore::set(const RecordKey& key, const RecordPlace& place) {
   return true;
 }
 
-// What a put must leave: room to move a segment, and room for what has been erased to be written
-// down.
+// What a put must leave: room to move a segment, and room for what is erased to be written down.
 std::uint64_t SegmentStore::put_reserve() const {
-  const std::uint64_t lists = (erased_.size() + erased_entries_max - 1) / erased_entries_max;
-  return segment_reserve() + (lists > 0 ? lists + 1 : 0) * 2 * segment_unit_bytes;
+  return segment_reserve() +
+         (options_.keep ? list_reserve_bytes + erased_.size() / erased_entries_max * list_bytes : 0);
 }
 
 void SegmentStore::note_peak() {

@@ -101,6 +101,10 @@ class SegmentStore {
 
   std::uint64_t next_sequence();
   std::optional<Placement> find(const RecordKey& key) const;
+  /// Whether there is one that this process wrote or has read as a whole.
+  bool has_verified(const RecordKey& key) const;
+  /// The record at this place has been read as a whole.
+  void note_verified(const RecordKey& key, const RecordPlace& place);
   std::vector<Digest128> keys(RecordKind kind) const;
   std::uint64_t count(RecordKind kind) const;
 

@@ -124,7 +124,10 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
         HEADRACE_TRY(
             segment->file->read_at(record.offset + segment_unit_bytes, std::span(&whole, 1)));
         const Bytes body = Bytes(whole).first(record.payload_bytes);
-        if (!verify_payload(record, body).ok()) return {};
+        if (!verify_payload(record, body).ok()) {
+          ++stats_.damaged;
+          return {};
+        }
         recover_record(segment, record);
         if (record.kind != RecordKind::erased) return {};
         HEADRACE_TRY_ASSIGN(const std::vector<ErasedEntry> entries, decode_erased(body));
@@ -173,7 +176,7 @@ void SegmentStore::recover_record(const SegmentRef& segment, const RecordHeader&
                            : header.kind != RecordKind::erased && count >= options_.records_max;
   // More than this process was told to keep: the oldest are not found again.
   if (!other && is_full) return;
-  static_cast<void>(set(header.key(), place));
+  if (set(header.key(), place)) index_.set_verified(header.key(), header.kind != RecordKind::page);
 }
 
 void SegmentStore::measure_foreign_file(const std::string& name) {

@@ -62,7 +62,7 @@ Result<void> SegmentStore::flush_erased(std::uint64_t reserve) {
 
     const std::uint64_t sequence = next_sequence();
     HEADRACE_TRY_ASSIGN(const Placement placement,
-                        place_with_reserve(2 * segment_unit_bytes, sequence, reserve));
+                        place_with_reserve(list_bytes, sequence, reserve));
     HEADRACE_TRY(write_list(placement));
   }
 }

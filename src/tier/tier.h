@@ -52,7 +52,8 @@ class Tier {
 
   /// Stores a page. `payload` is the whole pool page, with zeros behind identity.tokens_held, and
   /// must stay unchanged and alive until the completion; `checksum` is its hash_bytes(). A key that
-  /// is already stored is completed without writing. Errors now: out_of_budget (queue full: poll,
+  /// is already stored is completed without writing (unless an earlier process wrote it, and nobody
+  /// has read it since). Errors now: out_of_budget (queue full: poll,
   /// then retry).
   virtual Result<TierTicket> submit_put(const PageIdentity& identity, const Digest128& checksum,
                                         Bytes payload) = 0;
