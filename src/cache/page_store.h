@@ -22,6 +22,7 @@
 #include "base/budget.h"
 #include "cache/block_record.h"
 #include "cache/session_record.h"
+#include "codec/codec.h"
 #include "codec/sealed_page.h"
 #include "env/env.h"
 #include "headrace/engine.h"
@@ -49,6 +50,8 @@ struct PageStoreOptions {
   bool keep_disk = false;        ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
+  /// Lossy codecs define the value of a page when its block is full.
+  const Codec* codec = &raw_codec();
   Digest128 model;  ///< of the model file
   Digest128
       numerics;  ///< of what else the bytes of pages depend on: kernels, settings of the model
@@ -115,6 +118,10 @@ class PageStore {
   /// the same text the open one ends, giving what the other lacks, and the other one is returned;
   /// the sequence uses what is returned. `tokens` may be fewer than a block holds: a tail.
   Block& seal(Block& open, std::span<const TokenId> tokens);
+  /// Whether the pages of a full block are others than those that were written.
+  bool defines_pages() const { return !options_.codec->is_lossless(); }
+  /// The page of a full block becomes what the codec makes of it.
+  void define_page(const Block& block, std::uint32_t layer, SlotIndex slot);
   /// Ends an open block.
   void drop_open(Block& open);
   /// No sequence will read this page again: frees its slot and its place in the tier.

@@ -131,11 +131,14 @@ TEST_P(Codecs, DamageDecodesToAPageOrAnErrorAndNothingElse) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Codecs, testing::Values("raw", "lossless", "q8", "k8v4", "q4"), [](const auto& codec) {
-  std::string name = codec.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Codecs,
+                         testing::Values("raw", "lossless", "q8", "k8v4", "q4", "q8-delta",
+                                         "k8v4-delta", "q4-delta"),
+                         [](const auto& codec) {
+                           std::string name = codec.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 TEST(LosslessCodec, SavesWhatTheTypeLeavesRoomFor) {
   struct Case {

@@ -11,7 +11,8 @@
 namespace headrace {
 namespace {
 
-// Offsets of the fields, all little-endian. docs/formats/segment.md is the other copy of this table.
+// Offsets of the fields, all little-endian. docs/formats/segment.md is the other copy of this
+// table.
 constexpr std::size_t block_at = 0;
 constexpr std::size_t model_at = 16;
 constexpr std::size_t layer_at = 32;
