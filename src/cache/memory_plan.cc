@@ -122,8 +122,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     const std::uint64_t most =
         all_pages(options, sequences_with_rebuild(options)) + stream_slots_max;
     if (options.memory_bytes == 0) plan.limit_bytes = fixed + most * per_slot;
-    plan.slots = static_cast<std::uint32_t>(
-        std::min(most, (plan.limit_bytes - fixed) / per_slot));
+    plan.slots = static_cast<std::uint32_t>(std::min(most, (plan.limit_bytes - fixed) / per_slot));
     plan.stream_slots = std::clamp(plan.slots / 8, stream_slots_min,
                                    std::min(stream_slots_max, plan.slots - open_slots));
   }

@@ -167,8 +167,10 @@ Result<void> PageStore::copy_to_disk(Block& block, std::uint32_t layer) {
   while (!start_load(block, layer, *slot, done) && !finished) wait();
   while (!finished) wait();
   // One that is lost is no loss to the disk: its text can be read again.
-  if (outcome.ok()) outcome = store(block, layer, *slot, tiers_.size() - 1);
-  else outcome = {};
+  if (outcome.ok())
+    outcome = store(block, layer, *slot, tiers_.size() - 1);
+  else
+    outcome = {};
   pool_.release(*slot);
   return outcome;
 }
@@ -269,8 +271,8 @@ std::vector<SessionRecord> PageStore::sessions() const {
 void PageStore::count_session(const SessionRecord& session, std::int32_t change) {
   for (const Digest128& key : session.blocks) {
     if (Block* const block = index_.find(key)) {
-      block->sessions = static_cast<std::uint32_t>(static_cast<std::int32_t>(block->sessions) +
-                                                   change);
+      block->sessions =
+          static_cast<std::uint32_t>(static_cast<std::int32_t>(block->sessions) + change);
     }
   }
 }

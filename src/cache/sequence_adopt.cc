@@ -129,8 +129,7 @@ Result<void> SequenceCache::save(SessionRecord session) {
     if (block->sealed) {
       HEADRACE_TRY(store_.persist(*block));
     } else {
-      HEADRACE_TRY_ASSIGN(block,
-                          store_.save_tail(*block, tokens().subspan(block->first_position)));
+      HEADRACE_TRY_ASSIGN(block, store_.save_tail(*block, tokens().subspan(block->first_position)));
     }
     session.blocks.push_back(block->key);
   }

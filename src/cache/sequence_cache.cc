@@ -11,8 +11,7 @@ namespace headrace {
 Result<std::unique_ptr<SequenceCache>> SequenceCache::create(PageStore& store,
                                                              std::string_view tenant) {
   HEADRACE_TRY(store.admit_sequence());
-  return std::unique_ptr<SequenceCache>(
-      new SequenceCache(store, tenant, false));
+  return std::unique_ptr<SequenceCache>(new SequenceCache(store, tenant, false));
 }
 
 std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store,

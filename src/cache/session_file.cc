@@ -65,9 +65,9 @@ Result<SessionFileReader> SessionFileReader::open(Env& env, const std::string& p
   ByteReader header(bytes);
   if (header.number<std::uint64_t>() != magic) return corrupt();
   if (const auto version = header.number<std::uint32_t>(); version != format_version) {
-    return Error{ErrorCode::unsupported, "the session was exported in format " +
-                                             std::to_string(version) + ", this build reads format " +
-                                             std::to_string(format_version)};
+    return Error{ErrorCode::unsupported,
+                 "the session was exported in format " + std::to_string(version) +
+                     ", this build reads format " + std::to_string(format_version)};
   }
   HEADRACE_TRY_ASSIGN(const std::vector<std::byte> session, reader.read_framed());
   HEADRACE_TRY_ASSIGN(reader.session_, decode_session_record(session));

@@ -82,8 +82,8 @@ Result<SessionRecord> SessionStore::read(const std::string& name) {
 
 Result<void> SessionStore::put(DiskTier& tier, const SessionRecord& session) {
   const std::vector<std::byte> body = encode(session);
-  HEADRACE_TRY(finish(tier, tier.submit_put_record(RecordKind::session, session_key(session.name),
-                                                   body)));
+  HEADRACE_TRY(
+      finish(tier, tier.submit_put_record(RecordKind::session, session_key(session.name), body)));
   return finish(tier, tier.submit_sync());
 }
 
@@ -140,9 +140,8 @@ Result<std::string> SessionStore::import_from(const std::string& path) {
   HEADRACE_TRY_ASSIGN(auto file, SessionFileReader::open(env_, path));
   SessionRecord session = file.session();
   if (read(session.name).ok()) {
-    return Error{ErrorCode::invalid_argument, "there is a session '" + session.name +
-                                                  "' in '" + directory_ +
-                                                  "' already; delete it first"};
+    return Error{ErrorCode::invalid_argument, "there is a session '" + session.name + "' in '" +
+                                                  directory_ + "' already; delete it first"};
   }
   HEADRACE_TRY_ASSIGN(const auto tier, open_tier(session.shape, session.layers));
   HEADRACE_TRY_ASSIGN(const HashSecret secret, store_secret(env_, *tier));

@@ -26,8 +26,8 @@ class SessionStore {
   /// Copies a session: both share all blocks. Errors: those of read(), invalid_argument (there is
   /// one with the new name), out_of_budget, io.
   Result<void> fork(const std::string& name, const std::string& new_name);
-  /// Deletes a session. Blocks stay for texts that begin alike, but with `purge` those that no other
-  /// session has go too, and with them what was built on them. Errors: those of read(), io.
+  /// Deletes a session. Blocks stay for texts that begin alike, but with `purge` those that no
+  /// other session has go too, and with them what was built on them. Errors: those of read(), io.
   Result<void> erase(const std::string& name, bool purge);
   /// Writes a session and its blocks into a new file (docs/formats/records.md). Errors: those of
   /// read(), io.

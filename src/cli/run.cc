@@ -49,8 +49,8 @@ Result<std::vector<TokenId>> prompt_tokens(const Engine& engine, const RunFlags&
 }
 
 /// Says `text` in the conversation of --session, and saves it.
-Result<Generation> answer_in_session(Engine& engine, const RunFlags& flags,
-                                     const std::string& text, const GenerateOptions& options) {
+Result<Generation> answer_in_session(Engine& engine, const RunFlags& flags, const std::string& text,
+                                     const GenerateOptions& options) {
   Conversation conversation(engine);
   HEADRACE_TRY(conversation.resume(flags.session));
   HEADRACE_TRY_ASSIGN(Generation generation, conversation.say(text, options));

@@ -34,8 +34,8 @@ class ChunkScorer {
     }
     const std::size_t scored =
         options_.last_tokens > 0 ? options_.last_tokens : tokens.size() - tokens.size() / 2;
-    std::vector<TokenId> first_half(
-        tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(scored));
+    std::vector<TokenId> first_half(tokens.begin(),
+                                    tokens.end() - static_cast<std::ptrdiff_t>(scored));
     if (!begin_of_text.empty()) first_half[0] = begin_of_text[0];
     HEADRACE_TRY(read_tested(first_half, nullptr));
     if (reference_ != nullptr) {
@@ -109,9 +109,9 @@ Result<TextScore> score_text(Engine& tested, Engine* reference, std::span<const 
   if (chunk_tokens < 4)
     return Error{ErrorCode::invalid_argument, "--context must be at least 4 to score a text"};
   if (options.last_tokens >= chunk_tokens || options.last_tokens == 1) {
-    return Error{ErrorCode::invalid_argument,
-                 "--last must be at least 2 and less than --context, " +
-                     format_count(chunk_tokens)};
+    return Error{
+        ErrorCode::invalid_argument,
+        "--last must be at least 2 and less than --context, " + format_count(chunk_tokens)};
   }
   std::size_t chunks = text.size() / chunk_tokens;
   if (chunks == 0) {

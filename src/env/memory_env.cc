@@ -84,7 +84,8 @@ std::chrono::nanoseconds MemoryEnv::now() {
 }
 
 std::uint64_t MemoryEnv::unix_seconds() {
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now()).count());
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::seconds>(now()).count());
 }
 
 std::uint64_t MemoryEnv::random() {

@@ -44,9 +44,9 @@ Result<std::unique_ptr<DiskTier>> open_disk_tier(Env& env, const DiskTierOptions
                  "--kv-disk: a limit of " + format_byte_count(options.limit_bytes) +
                      " has no room for one page; give at least " + format_byte_count(least_bytes)};
   }
-  HEADRACE_TRY_ASSIGN(AlignedBuffer buffers,
-                      AlignedBuffer::allocate(LogTier::buffer_count(options) *
-                                              LogTier::buffer_bytes(options)));
+  HEADRACE_TRY_ASSIGN(
+      AlignedBuffer buffers,
+      AlignedBuffer::allocate(LogTier::buffer_count(options) * LogTier::buffer_bytes(options)));
   HEADRACE_TRY_ASSIGN(auto directory, TierDirectory::open(env, options.directory));
   auto store = SegmentStore::open(env, *directory, store_options);
   if (!store.ok()) {

@@ -178,7 +178,7 @@ PagePlan plan_of(const PageIdentity& identity, std::uint32_t layers) {
 class HostTier final : public Tier {
  public:
   HostTier(Env& env, const HostTierOptions& options, const Sizes& sizes, AlignedBuffer chunks,
-             AlignedBuffer links, AlignedBuffer entries, AlignedBuffer scratch)
+           AlignedBuffer links, AlignedBuffer entries, AlignedBuffer scratch)
       : options_(options),
         sizes_(sizes),
         arena_(std::move(chunks), std::move(links)),
@@ -278,7 +278,7 @@ class HostTier final : public Tier {
 };
 
 Result<TierTicket> HostTier::put(Operation::Kind kind, const PageIdentity& identity,
-                                   const Digest128& checksum, Bytes source) {
+                                 const Digest128& checksum, Bytes source) {
   HEADRACE_CHECK(identity.shape == options_.shape, "every page of a tier has the same shape");
   const auto index = begin();
   if (!index) return Error{ErrorCode::out_of_budget, "the memory tier's queue is full"};
@@ -301,7 +301,7 @@ Result<TierTicket> HostTier::put(Operation::Kind kind, const PageIdentity& ident
 }
 
 Result<TierTicket> HostTier::submit_get(const PageIdentity& identity, const Digest128& checksum,
-                                          MutableBytes payload) {
+                                        MutableBytes payload) {
   HEADRACE_CHECK(identity.shape == options_.shape, "every page of a tier has the same shape");
   HEADRACE_CHECK(payload.size() == options_.shape.bytes(), "a payload is one page");
   const EntryIndex stored = find(identity.key);
@@ -490,7 +490,7 @@ Result<void> HostTier::read(const Operation& operation, const Entry& page, Mutab
 }
 
 Result<void> HostTier::decode(const Entry& page, const Codec& codec, Bytes encoded,
-                                MutableBytes target) const {
+                              MutableBytes target) const {
   HEADRACE_TRY(codec.decode(plan_of(page.identity, options_.layers), encoded, target));
   if (hash_bytes(target) == page.checksum) return {};
   return Error{ErrorCode::corrupt, "a page decoded from memory does not match its checksum"};
@@ -544,9 +544,9 @@ Result<std::unique_ptr<Tier>> open_host_tier(Env& env, const HostTierOptions& op
   HEADRACE_TRY_ASSIGN(auto links, AlignedBuffer::allocate(sizes.chunks * sizeof(ChunkIndex)));
   HEADRACE_TRY_ASSIGN(auto entries, AlignedBuffer::allocate(sizes.entries * sizeof(Entry)));
   HEADRACE_TRY_ASSIGN(auto scratch, AlignedBuffer::allocate(options.threads * sizes.scratch_bytes));
-  return std::unique_ptr<Tier>(
-      std::make_unique<HostTier>(env, options, sizes, std::move(chunks), std::move(links),
-                                   std::move(entries), std::move(scratch)));
+  return std::unique_ptr<Tier>(std::make_unique<HostTier>(env, options, sizes, std::move(chunks),
+                                                          std::move(links), std::move(entries),
+                                                          std::move(scratch)));
 }
 
 }  // namespace headrace

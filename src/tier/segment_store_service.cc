@@ -29,9 +29,9 @@ Result<Placement> SegmentStore::place_with_reserve(std::uint64_t bytes, std::uin
     {
       const std::lock_guard lock(mutex_);
       if (auto placement = take(bytes, sequence, reserve)) return *std::move(placement);
-      const bool is_full = active_ == nullptr ||
-                           (active_->used_bytes > segment_unit_bytes &&
-                            active_->used_bytes + bytes > options_.segment_bytes);
+      const bool is_full =
+          active_ == nullptr || (active_->used_bytes > segment_unit_bytes &&
+                                 active_->used_bytes + bytes > options_.segment_bytes);
       if (is_full) needed += segment_unit_bytes;
       needs_room = !fits(needed, reserve);
     }
@@ -150,8 +150,8 @@ Result<void> SegmentStore::write_buffer(const RecordHeader& header, const Placem
   return placement.file().write_at(placement.place.offset(), std::span(&part, 1));
 }
 
-Result<void> SegmentStore::write_body(RecordKind kind, const Digest128& key,
-                                      std::uint64_t sequence, Bytes body) {
+Result<void> SegmentStore::write_body(RecordKind kind, const Digest128& key, std::uint64_t sequence,
+                                      Bytes body) {
   RecordHeader header{.kind = kind,
                       .sequence = sequence,
                       .payload_bytes = body.size(),
@@ -178,9 +178,8 @@ Result<void> SegmentStore::flush_erased() {
     {
       const std::lock_guard lock(mutex_);
       if (!options_.keep || erased_.empty()) return {};
-      entries.assign(erased_.begin(),
-                     erased_.begin() + static_cast<std::ptrdiff_t>(
-                                           std::min(erased_.size(), erased_entries_max)));
+      entries.assign(erased_.begin(), erased_.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                            erased_.size(), erased_entries_max)));
       const bool is_full = index_.size() == index_.capacity();
       if (is_full && segments_.size() > 1) oldest = segments_.begin()->second;
     }
@@ -285,8 +284,8 @@ void SegmentStore::compact(std::uint64_t budget_bytes) {
   while (budget_bytes > 0) {
     {
       const std::lock_guard lock(mutex_);
-      const bool is_gone = compaction_victim_ != nullptr &&
-                           !segments_.contains(compaction_victim_->header.number);
+      const bool is_gone =
+          compaction_victim_ != nullptr && !segments_.contains(compaction_victim_->header.number);
       if (is_gone || (compaction_victim_ != nullptr && compaction_victim_->is_stuck)) {
         compaction_victim_.reset();
       }
@@ -336,14 +335,13 @@ Result<void> SegmentStore::copy_record(const RecordKey& key, const Placement& fr
   auto loaded = [&]() -> Result<RecordHeader> {
     HEADRACE_TRY(from.file().read_at(from.place.offset(), std::span(&record, 1)));
     HEADRACE_TRY_ASSIGN(const RecordHeader header,
-                        decode_record_header(record.first(segment_unit_bytes),
-                                             from.segment->header, from.place.offset()));
+                        decode_record_header(record.first(segment_unit_bytes), from.segment->header,
+                                             from.place.offset()));
     if (header.key() != key || header.sequence != from.place.sequence ||
         header.record_bytes() != record.size()) {
       return Error{ErrorCode::corrupt, "the stored record is another one"};
     }
-    HEADRACE_TRY(
-        verify_payload(header, record.subspan(segment_unit_bytes, header.payload_bytes)));
+    HEADRACE_TRY(verify_payload(header, record.subspan(segment_unit_bytes, header.payload_bytes)));
     return header;
   }();
   if (!loaded.ok() && loaded.error().code == ErrorCode::corrupt) {

@@ -135,8 +135,8 @@ TEST_P(TierConformance, AnEncodedPageComesBackDecoded) {
   for (std::uint32_t held = 1; held <= small_shape.tokens; ++held) {
     const TestPage page = tail_page(held, held);
     std::vector<std::byte> encoded(raw_codec().encoded_bytes_max(small_shape));
-    encoded.resize(raw_codec().encode({.shape = small_shape, .tokens_held = held}, page.bytes,
-                                      encoded));
+    encoded.resize(
+        raw_codec().encode({.shape = small_shape, .tokens_held = held}, page.bytes, encoded));
     const auto put = tier_.submit_put_encoded(page.identity, page.checksum, encoded);
     ASSERT_TRUE(put.ok());
     EXPECT_EQ(outcome(client_.get(page)), "ok");  // before its put has completed
