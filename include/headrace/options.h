@@ -15,6 +15,9 @@ namespace headrace {
 /// Where keys and values live and how much room they have.
 struct KvOptions {
   KvType type = KvType::i16;
+  /// How the pages of full blocks are encoded: raw, lossless, q8, k8v4, q4
+  /// (docs/formats/codecs.md). The lossy ones change answers, though not from one run to the next.
+  std::string codec = "raw";
   /// Limit for KV pool + page metadata + IO buffers, in bytes. 0: what full contexts
   /// of all sequences need; the memory is touched only as it is used.
   std::uint64_t memory_bytes = 0;

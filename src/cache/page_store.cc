@@ -16,6 +16,7 @@ std::uint8_t bit(std::size_t tier) { return static_cast<std::uint8_t>(1U << tier
 Digest128 settings_digest(const PageStoreOptions& options) {
   Hasher hasher;
   hasher.value(options.model).value(options.numerics).value(options.layers);
+  if (!options.codec->is_lossless()) hasher.value(options.codec->id());
   hasher.value(options.shape.tokens).value(options.shape.kv_heads).value(options.shape.head_dim);
   return hasher.value(options.shape.type).finish();
 }

@@ -55,7 +55,9 @@ struct PageStoreOptions {
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
   CachePolicyKind policy = CachePolicyKind::automatic;  ///< which of those go first
-  Digest128 model;                                      ///< of the model file
+  /// Lossy codecs define the value of a page when its block is full.
+  const Codec* codec = &raw_codec();
+  Digest128 model;  ///< of the model file
   Digest128
       numerics;  ///< of what else the bytes of pages depend on: kernels, settings of the model
 
@@ -123,6 +125,10 @@ class PageStore {
   /// the same text the open one ends, giving what the other lacks, and the other one is returned;
   /// the sequence uses what is returned. `tokens` may be fewer than a block holds: a tail.
   Block& seal(Block& open, std::span<const TokenId> tokens);
+  /// Whether the pages of a full block are others than those that were written.
+  bool defines_pages() const { return !options_.codec->is_lossless(); }
+  /// The page of a full block becomes what the codec makes of it.
+  void define_page(const Block& block, std::uint32_t layer, SlotIndex slot);
   /// Ends an open block.
   void drop_open(Block& open);
   /// No sequence will read this page again: frees its slot and its place in the tier.

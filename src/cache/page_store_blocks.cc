@@ -48,6 +48,11 @@ void PageStore::unuse(Block& block) {
 
 Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
   const Digest128 key = index_.key_of(*open.parent, tokens);
+  if (defines_pages() && tokens.size() == options_.shape.tokens) {
+    for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+      if (open.pages[layer].slot) define_page(open, layer, *open.pages[layer].slot);
+    }
+  }
   if (Block* const same = index_.find(*open.parent, tokens)) {
     use(*same);
     take_over(open, *same);
@@ -64,6 +69,15 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
   admit(open);
   drop_tails_within(open);
   return open;
+}
+
+void PageStore::define_page(const Block& block, std::uint32_t layer, SlotIndex slot) {
+  const PageShape& shape = options_.shape;
+  const PagePlan plan = {shape, shape.tokens, layer, options_.layers, block.first_position};
+  std::vector<std::byte> encoded(options_.codec->encoded_bytes_max(shape));
+  const std::uint64_t bytes = options_.codec->encode(plan, pool_.bytes(slot), encoded);
+  const auto decoded = options_.codec->decode(plan, Bytes(encoded).first(bytes), pool_.bytes(slot));
+  HEADRACE_CHECK(decoded.ok(), "a codec decodes what it encoded");
 }
 
 BlockFacts PageStore::facts_of(const Block& block) const {

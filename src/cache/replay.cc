@@ -24,6 +24,9 @@ Error other_bytes(const PagePlace& lost) {
 Result<void> store_recomputed(SequenceCache& sequence, const PagePlace& lost, SlotIndex slot) {
   PageStore& store = sequence.store();
   const PageEntry& page = sequence.table().page(lost.layer, lost.block);
+  if (store.defines_pages()) {
+    store.define_page(sequence.table().block(lost.block), lost.layer, slot);
+  }
   if (hash_bytes(store.pool().bytes(slot)) != page.checksum) return other_bytes(lost);
   HEADRACE_TRY(store.store(sequence.table().block(lost.block), lost.layer, slot));
   ++store.counters().pages_filled_by_replay;

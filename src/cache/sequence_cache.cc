@@ -59,6 +59,8 @@ std::uint32_t SequenceCache::rows_possible(std::uint32_t wanted) const {
   std::uint32_t new_blocks = room / table_.layers();
   if (open_rows == 0) new_blocks = std::max(new_blocks, 1U);  // begin() says why it cannot be
   const std::uint64_t room_rows = open_rows + std::uint64_t{new_blocks} * block_tokens;
+  // Every row sees the full blocks before its own as the codec defines them.
+  if (store_.defines_pages()) wanted = std::min(wanted, block_tokens - position() % block_tokens);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, room_rows));
 }
 

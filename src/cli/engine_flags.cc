@@ -114,6 +114,13 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->type_name("TYPE")
       ->group(group);
   command
+      .add_option(
+          "--kv-codec", options_.kv.codec,
+          "How full blocks of keys and values are encoded: raw and lossless keep every bit, "
+          "q8, k8v4 and q4 are smaller and change the answer (default: raw)")
+      ->type_name("CODEC")
+      ->group(group);
+  command
       .add_option("--block-tokens", options_.kv.tokens_per_block,
                   "Tokens of a block, the unit that moves to disk and back; a multiple of 16 "
                   "(default: 256)")

@@ -33,7 +33,7 @@ constexpr const char* full_run = "full";
 struct PerplexityFlags {
   EngineFlags engine;
   std::string file, against;
-  std::uint32_t chunks = 0;
+  std::uint32_t chunks = 0, last_tokens = 0;
   bool json = false;
 };
 
@@ -94,6 +94,7 @@ int perplexity(const PerplexityFlags& flags, CommandContext& context) {
     EngineOptions full_options = *options;
     full_options.kv.memory_bytes = 0;
     full_options.kv.disk_directory.clear();
+    full_options.kv.codec = KvOptions().codec;
     if (flags.against != full_run) {
       const Result<KvType> type = parse_kv_type(flags.against);
       if (!type.ok()) return fail(type.error(), Phase::opening);
@@ -110,6 +111,7 @@ int perplexity(const PerplexityFlags& flags, CommandContext& context) {
   const ScoreTextOptions scoring = {
       .chunk_tokens = (*tested)->context(),
       .chunks_max = flags.chunks,
+      .last_tokens = flags.last_tokens,
       .now = [&] { return context.env.now(); },
       .on_progress =
           [&](std::uint64_t done, std::uint64_t total) {
@@ -139,6 +141,10 @@ Command add_perplexity(CLI::App& program) {
       ->type_name("FILE");
   command->add_option("--chunks", flags->chunks, "Score only the first K chunks (default: all)")
       ->type_name("K");
+  command
+      ->add_option("--last", flags->last_tokens,
+                   "Score only the last N tokens of each chunk (default: its second half)")
+      ->type_name("N");
   command
       ->add_option(
           "--against", flags->against,

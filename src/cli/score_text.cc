@@ -23,7 +23,7 @@ class ChunkScorer {
 
   std::uint64_t tokens_total = 0;
 
-  /// The next token of a row is scored from row tokens.size() / 2 to the last but one.
+  /// The next token of a row is scored from the row after those only read to the last but one.
   Result<void> score(std::span<const TokenId> tokens, const std::vector<TokenId>& begin_of_text) {
     // One at a time: the new sequence may need the memory of the old one.
     tested_sequence_.reset();
@@ -32,8 +32,10 @@ class ChunkScorer {
     if (reference_ != nullptr) {
       HEADRACE_TRY_ASSIGN(reference_sequence_, reference_->new_sequence());
     }
-    std::vector<TokenId> first_half(
-        tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(tokens.size() / 2));
+    const std::size_t scored =
+        options_.last_tokens > 0 ? options_.last_tokens : tokens.size() - tokens.size() / 2;
+    std::vector<TokenId> first_half(tokens.begin(),
+                                    tokens.end() - static_cast<std::ptrdiff_t>(scored));
     if (!begin_of_text.empty()) first_half[0] = begin_of_text[0];
     HEADRACE_TRY(read_tested(first_half, nullptr));
     if (reference_ != nullptr) {
@@ -106,6 +108,11 @@ Result<TextScore> score_text(Engine& tested, Engine* reference, std::span<const 
   const std::size_t chunk_tokens = options.chunk_tokens;
   if (chunk_tokens < 4)
     return Error{ErrorCode::invalid_argument, "--context must be at least 4 to score a text"};
+  if (options.last_tokens >= chunk_tokens || options.last_tokens == 1) {
+    return Error{
+        ErrorCode::invalid_argument,
+        "--last must be at least 2 and less than --context, " + format_count(chunk_tokens)};
+  }
   std::size_t chunks = text.size() / chunk_tokens;
   if (chunks == 0) {
     return Error{ErrorCode::invalid_argument,

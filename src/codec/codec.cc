@@ -36,8 +36,14 @@ struct NamedCodec {
 };
 
 constexpr NamedCodec codecs[] = {
-    {"raw", raw_codec}, {"lossless", lossless_codec}, {"q8", q8_codec}, {"k8v4", k8v4_codec},
+    {"raw", raw_codec},
+    {"lossless", lossless_codec},
+    {"q8", q8_codec},
+    {"k8v4", k8v4_codec},
     {"q4", q4_codec},
+    {"q8-delta", q8_delta_codec},
+    {"k8v4-delta", k8v4_delta_codec},
+    {"q4-delta", q4_delta_codec},
 };
 
 }  // namespace

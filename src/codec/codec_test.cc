@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <vector>
 
@@ -131,7 +132,9 @@ TEST_P(Codecs, DamageDecodesToAPageOrAnErrorAndNothingElse) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Codecs, testing::Values("raw", "lossless", "q8", "k8v4", "q4"),
+INSTANTIATE_TEST_SUITE_P(All, Codecs,
+                         testing::Values("raw", "lossless", "q8", "k8v4", "q4", "q8-delta",
+                                         "k8v4-delta", "q4-delta"),
                          [](const auto& codec) {
                            std::string name = codec.param;
                            std::ranges::replace(name, '-', '_');
@@ -169,6 +172,61 @@ TEST(LosslessCodec, NoiseIsStoredRawForOneByte) {
   std::vector<std::byte> page(plan.shape.bytes());
   for (std::byte& byte : page) byte = static_cast<std::byte>(random());
   EXPECT_EQ(encode(*find_codec(CodecId::lossless), plan, page).size(), page.size() + 1);
+}
+
+std::string digest_of_all_codecs() {
+  Hasher hasher;
+  for (const PagePlan& plan : plans()) {
+    const std::vector<std::byte> page = model_page(plan);
+    for (const auto id : {1, 2, 3, 4, 18, 19, 20}) {
+      const Codec& codec = *find_codec(CodecId(static_cast<std::uint16_t>(id)));
+      const std::vector<std::byte> encoded = encode(codec, plan, page);
+      hasher.field(encoded).field(decode(codec, plan, encoded));
+    }
+  }
+  return to_hex(hasher.finish());
+}
+
+TEST(CodecsDeathTest, EveryInstructionSetEncodesAndDecodesTheSameBits) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const char* before = std::getenv("HEADRACE_FORCE_ISA");
+  const std::string kept = before == nullptr ? "" : before;
+  const std::string expected = digest_of_all_codecs();
+  for (const kernel::KernelTable* table : kernel::tables_here()) {
+    ::setenv("HEADRACE_FORCE_ISA", table->name, 1);
+    EXPECT_EXIT(
+        {
+          std::fprintf(stderr, "%s", digest_of_all_codecs().c_str());
+          std::exit(0);
+        },
+        testing::ExitedWithCode(0), expected)
+        << table->name;
+  }
+  ::setenv("HEADRACE_FORCE_ISA", kept.c_str(), 1);
+}
+
+/// The worked examples of docs/formats/codecs.md: 16 tokens, one head of 16 dims.
+TEST(Codecs, KeepTheirGoldenBytes) {
+  // If this fails a format has changed: give it a new number instead.
+  const PagePlan plan = {{16, 1, 16, KvType::f16}, 16, 7, 30, 640};
+  std::vector<std::byte> page(plan.shape.bytes());
+  std::vector<float> row(16);
+  for (std::uint32_t token = 0; token < 16; ++token) {
+    for (std::uint32_t dim = 0; dim < 16; ++dim) {
+      row[dim] = static_cast<float>(static_cast<int>((token * 5 + dim * 3) % 16) - 8) / 8.0F;
+    }
+    kernel::kernels().store_kv(row.data(), row.data(), 0, token, 1,
+                               {page.data(), page.data() + plan.shape.v_offset(0), KvType::f16, 16,
+                                16});
+  }
+  std::string digests;
+  for (const auto id : {0, 1, 2, 3, 4, 18, 19, 20}) {
+    const Codec& codec = *find_codec(CodecId(static_cast<std::uint16_t>(id)));
+    const std::vector<std::byte> encoded = encode(codec, plan, page);
+    digests += std::string(to_string(codec.id())) + " " + std::to_string(encoded.size()) + " " +
+               to_hex(hash_bytes(encoded)).substr(0, 16) + "\n";
+  }
+  EXPECT_EQ(digests, R"(GOLDEN)");
 }
 
 TEST(Codec, AnUnknownNameIsRefusedWithThoseThatThereAre) {

@@ -9,5 +9,8 @@ const Codec& lossless_codec();
 const Codec& q8_codec();
 const Codec& k8v4_codec();
 const Codec& q4_codec();
+const Codec& q8_delta_codec();
+const Codec& k8v4_delta_codec();
+const Codec& q4_delta_codec();
 
 }  // namespace headrace

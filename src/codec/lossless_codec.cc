@@ -206,9 +206,10 @@ std::uint64_t LosslessCodec::encode_coded(const PagePlan& plan, Bytes page, Muta
     const std::size_t fixed = table.bytes() + states_bytes + sizeof(std::uint32_t);
     if (out.size() - at < fixed) return 0;
     table.write(out.subspan(at));
-    RansWriter writer(table, out.subspan(at + fixed));
+    const RansSteps steps(table);
+    RansWriter writer(out.subspan(at + fixed));
     for (std::size_t part = halves.parts(); part > 0; --part) {
-      if (!writer.prepend(split(part - 1))) return 0;
+      if (!writer.prepend(steps, split(part - 1))) return 0;
     }
     const Bytes words = writer.words();
     const auto word_bytes = static_cast<std::uint32_t>(words.size());

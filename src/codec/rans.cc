@@ -116,9 +116,7 @@ void RansTable::fill_slots(std::span<std::uint32_t, rans_slots> slots) const {
   }
 }
 
-RansWriter::RansWriter(const RansTable& table, MutableBytes room)
-    : room_(room), position_(room.size()) {
-  states_.fill(rans_state_min);
+RansSteps::RansSteps(const RansTable& table) {
   std::uint32_t start = 0;
   for (std::size_t i = 0; i < rans_symbols; ++i) {
     const std::uint32_t frequency = table.frequency(i);
@@ -131,12 +129,16 @@ RansWriter::RansWriter(const RansTable& table, MutableBytes room)
   }
 }
 
-bool RansWriter::prepend(std::span<const std::uint8_t> symbols) {
-  if (position_ < 2 * symbols.size() + 2) return false;
+RansWriter::RansWriter(MutableBytes room) : room_(room), position_(room.size()) {
+  states_.fill(rans_state_min);
+}
+
+bool RansWriter::prepend(const RansSteps& steps, std::span<const std::uint8_t> symbols) {
   std::byte* at = room_.data() + position_;
   for (std::size_t end = symbols.size(); end > 0; end -= rans_lanes) {
+    if (at - room_.data() < static_cast<std::ptrdiff_t>(2 * rans_lanes)) return false;
     for (std::size_t lane = rans_lanes; lane > 0; --lane) {
-      const Step& step = steps_[symbols[end - rans_lanes + lane - 1]];
+      const RansSteps::Step& step = steps[symbols[end - rans_lanes + lane - 1]];
       std::uint32_t x = states_[lane - 1];
       // Written in any case, kept only if the state is too large: which one it is nobody can guess.
       const auto word = static_cast<std::uint16_t>(x);

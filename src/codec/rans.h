@@ -51,25 +51,35 @@ class RansTable {
   std::array<std::uint16_t, rans_symbols> frequencies_ = {};
 };
 
-/// Encodes a stream from its end to its beginning, as rANS does.
-class RansWriter {
+/// A table as the encoder reads it.
+class RansSteps {
  public:
-  /// Words are written from the end of `room` downwards.
-  RansWriter(const RansTable& table, MutableBytes room);
-  /// Puts `symbols` (a multiple of rans_lanes) before those of the calls before. False: no room.
-  bool prepend(std::span<const std::uint8_t> symbols);
-  /// The words so far.
-  Bytes words() const { return room_.subspan(position_); }
-  std::span<const std::uint32_t, kernel::rans_lanes> states() const { return states_; }
+  explicit RansSteps(const RansTable& table);
 
- private:
   struct Step {
     std::uint64_t reciprocal = 0;  ///< 2^44 / frequency, rounded up
     std::uint32_t limit = 0;       ///< states from this on give a word first
     std::uint16_t start = 0;       ///< first slot
     std::uint16_t others = 0;      ///< 4096 - frequency
   };
+  const Step& operator[](std::size_t symbol) const { return steps_[symbol]; }
+
+ private:
   std::array<Step, rans_symbols> steps_ = {};
+};
+
+/// Encodes a stream from its end to its beginning, as rANS does.
+class RansWriter {
+ public:
+  /// Words are written from the end of `room` downwards.
+  explicit RansWriter(MutableBytes room);
+  /// Puts `symbols` (a multiple of rans_lanes) before those of the calls before. False: no room.
+  bool prepend(const RansSteps& steps, std::span<const std::uint8_t> symbols);
+  /// The words so far.
+  Bytes words() const { return room_.subspan(position_); }
+  std::span<const std::uint32_t, kernel::rans_lanes> states() const { return states_; }
+
+ private:
   std::array<std::uint32_t, kernel::rans_lanes> states_;
   MutableBytes room_;
   std::size_t position_;

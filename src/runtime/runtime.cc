@@ -82,6 +82,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.model = file_->digest(*parallel_);
   store.numerics = numerics_digest(*model_);
   store.reuse = checked.kv.reuse;
+  HEADRACE_TRY_ASSIGN(store.codec, find_codec(checked.kv.codec));
   HEADRACE_TRY_ASSIGN(store_, PageStore::open(env_, store));
   const std::uint32_t rows_max =
       std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks
