@@ -43,6 +43,7 @@ NARROW_ARROWS = {
     ("cli", "tier"): {"tier/scrub.h"},
     ("runtime", "page"): {"page/shape.h"},
     ("cli", "kernel"): {"kernel/kernels.h"},  # the limits of the machine, for the benchmark
+    ("cli", "policy"): {"policy/trace_replay.h"},  # headrace trace replay
 }
 
 # Which modules may include which foreign headers.

@@ -71,8 +71,10 @@ struct KvStats {
   std::uint64_t kv_bytes_needed = 0;  ///< KV of the longest sequence so far, everything in memory
   std::uint64_t kv_bytes_peak = 0;    ///< most bytes of pool + metadata + IO buffers held at once
   std::uint64_t kv_bytes_limit = 0;   ///< the limit in force
+  std::uint64_t tokens_reused = 0;    ///< taken over from other texts instead of read
   std::uint64_t pages_sealed = 0;
-  std::uint64_t pages_written = 0;  ///< to the disk tier
+  std::uint64_t pages_written = 0;           ///< to the disk tier
+  std::uint64_t pages_filled_from_host = 0;  ///< encoded in memory
   std::uint64_t pages_filled_from_disk = 0;
   std::uint64_t pages_filled_by_replay = 0;  ///< recomputed, because the stored copy did not verify
   std::uint64_t pages_damaged = 0;           ///< loads that failed verification
@@ -85,6 +87,7 @@ struct Generation {
   std::vector<TokenId> tokens;
   std::string finish_reason;         ///< "stop", "length" or "cancelled"
   std::uint32_t prompt_tokens = 0;   ///< tokens read in this call
+  std::uint32_t reused_tokens = 0;   ///< those of them that another text had left in the cache
   std::uint32_t guessed_tokens = 0;  ///< by GenerateOptions::prompt_lookup_tokens
   std::uint32_t guesses_kept = 0;    ///< those of them that the model would have drawn
   double prefill_seconds = 0;
@@ -127,6 +130,10 @@ class Sequence {
   /// Logits for the token after the last one read, [vocabulary]. Empty before the first append().
   virtual std::span<const float> logits() const = 0;
 
+  /// Another sequence with the same text. Both share what is sealed; the copy costs one open block.
+  /// Errors: out_of_budget.
+  virtual Result<std::unique_ptr<Sequence>> fork() = 0;
+
   /// Reads `prompt`, then samples until the model ends, `max_tokens` or the end of the context.
   /// Errors: those of append(). A cancelled callback is no error: finish_reason says so.
   virtual Result<Generation> generate(std::span<const TokenId> prompt,
@@ -137,6 +144,13 @@ class Sequence {
 struct SequenceStep {
   Sequence* sequence = nullptr;
   std::span<const TokenId> tokens = {};
+};
+
+/// A text that was saved under a name.
+struct SessionState {
+  std::vector<TokenId> tokens;
+  std::string note;    ///< whatever was given to save_session()
+  std::string tenant;  ///< of the sequence that was saved
 };
 
 /// A model ready to run and the KV cache that its sequences share.
@@ -168,7 +182,20 @@ class Engine {
   virtual Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const = 0;
 
   /// A new, empty sequence. Errors: out_of_budget.
-  virtual Result<std::unique_ptr<Sequence>> new_sequence() = 0;
+  Result<std::unique_ptr<Sequence>> new_sequence() { return new_sequence(SequenceOptions()); }
+  virtual Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) = 0;
+
+  /// Saves the text of `sequence` under a name: 1 to 64 letters, digits, '-' and '_'. When this
+  /// returns, it survives a crash; until then the one saved before under this name does. `note` is
+  /// the caller's. Errors: invalid_argument (the name; KvOptions::keep_disk is not set),
+  /// out_of_budget, io.
+  virtual Result<void> save_session(const std::string& name, Sequence& sequence,
+                                    std::string_view note) = 0;
+
+  /// What was saved under a name. Append its tokens to a new sequence of its tenant to go on: what
+  /// is on disk is taken over, and what was lost is read again. Errors: invalid_argument,
+  /// not_found, corrupt, and unsupported (it was saved with another model).
+  virtual Result<SessionState> read_session(const std::string& name) = 0;
 
   /// Reads tokens into several sequences of this engine with one pass over the weights, which is
   /// what decoding is bound by. Each gets the logits() that append() would have given it, bit for

@@ -21,11 +21,27 @@ struct KvOptions {
   /// Directory for pages that do not fit. Empty: the system's temporary directory, used only when
   /// needed.
   std::string disk_directory = {};
+  /// Reads and writes of the disk pass the system's cache by, where the file system can.
+  bool disk_direct = false;
+  /// How pages are kept on disk: "raw" or "lossless".
+  std::string disk_codec = "raw";
+  /// Percent of memory_bytes for pages that are kept encoded in memory, with `host_codec`: what
+  /// does not fit goes to disk. 0 to 90.
+  std::uint32_t host_percent = 0;
+  std::string host_codec = "lossless";
+  /// Which of the blocks that no text uses leave first: "lru", "fifo", "s3fifo", "lrfu", "cost" or
+  /// "auto", which follows the one that would have served the texts so far best.
+  std::string policy = "auto";
+  /// What is in `disk_directory` stays for the next process: texts that begin alike, and sessions.
+  bool keep_disk = false;
   /// Limit for the files in `disk_directory`, in bytes. 0: what the file system has free.
   std::uint64_t disk_bytes = 0;
   /// Tokens of a block: the unit of sealing and of movement between tiers. A multiple of 16, 16 to
   /// 4096.
   std::uint32_t tokens_per_block = 256;
+  /// Blocks of texts that have ended stay as long as there is room, and a text that begins alike
+  /// takes them over instead of reading. Changes speed, never results.
+  bool reuse = true;
 };
 
 /// What an Engine is opened with.
@@ -39,6 +55,12 @@ struct EngineOptions {
   /// Most prompt tokens of one forward pass. Changes speed, never results.
   std::uint32_t chunk_tokens = 512;
   KvOptions kv = {};
+};
+
+/// What a Sequence is started with.
+struct SequenceOptions {
+  /// Texts share keys and values with those of the same tenant only.
+  std::string tenant = {};
 };
 
 /// How the next token is chosen. The defaults are greedy: the most likely token, no randomness.

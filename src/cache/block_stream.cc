@@ -5,8 +5,8 @@
 
 namespace headrace {
 
-void BlockStream::start(PageStore& store, const PageTable& table, FillQueue* fills,
-                        std::uint32_t layer, std::uint32_t position, std::uint32_t end) {
+void BlockStream::start(PageStore& store, PageTable& table, FillQueue* fills, std::uint32_t layer,
+                        std::uint32_t position, std::uint32_t end) {
   finish();
   store_ = &store;
   table_ = &table;
@@ -30,8 +30,12 @@ Result<std::span<const PageView>> BlockStream::next() {
   for (; table_->first_position(block_) < end_; ++block_) {
     const std::uint32_t first = table_->first_position(block_);
     std::optional<SlotIndex> slot = table_->page(layer_, block_).slot;
-    if (!slot) {
-      const Fill* fill = fills_->front(layer_, block_);
+    if (fills_ != nullptr) {
+      store_->reap();
+      fills_->pump();
+    }
+    const Fill* fill = fills_ == nullptr ? nullptr : fills_->front(layer_, block_);
+    if (!slot || fill != nullptr) {
       // Attention has something to do while the next page arrives.
       if (!batch_.empty() && (fill == nullptr || !fill->finished || !fill->outcome.ok())) break;
       HEADRACE_CHECK(fill != nullptr, "no slot to stream through");
@@ -41,8 +45,11 @@ Result<std::span<const PageView>> BlockStream::next() {
         return Error{ErrorCode::page_lost, fill->outcome.error().message};
       }
       slot = fills_->take_front();
-      streamed_.push_back(*slot);
-      ++store_->counters().pages_filled_from_disk;
+      if (store_->keep_streamed(table_->block(block_), layer_, *slot)) {
+        fills_->leave();
+      } else {
+        streamed_.push_back(*slot);
+      }
     }
     batch_.push_back({first, std::min(block_tokens, end_ - first), store_->pool().data(*slot)});
   }

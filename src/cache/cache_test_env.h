@@ -20,6 +20,7 @@ class ImmediateExecutor final : public Executor {
 
 class ImmediateEnv final : public Env {
  public:
+  void crash() { base_.crash(); }
   void set_capacity(std::uint64_t bytes) { base_.set_capacity(bytes); }
 
   Result<std::unique_ptr<File>> open_file(const std::string& path, OpenMode mode) override {
@@ -54,6 +55,7 @@ class ImmediateEnv final : public Env {
     return base_.run_program(start);
   }
   std::chrono::nanoseconds now() override { return base_.now(); }
+  std::uint64_t unix_seconds() override { return base_.unix_seconds(); }
   std::uint64_t random() override { return base_.random(); }
   std::unique_ptr<Executor> new_executor(std::size_t) override {
     return std::make_unique<ImmediateExecutor>();

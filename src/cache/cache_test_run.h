@@ -28,6 +28,7 @@ inline PageStoreOptions small_store() {
   options.context = 1'600;
   options.disk_directory = "/tmp/kv";
   options.model = {.low = 11, .high = 12};
+  options.reuse = false;  // what a sequence leaves is gone, so that tests can count
   return options;
 }
 
@@ -143,21 +144,38 @@ class Auditor {
  public:
   explicit Auditor(PageStore& store) : store_(store) {}
 
+  /// Some are, until a step needs them: the tier is damaged on purpose.
+  void let_pages_be_lost() { pages_may_be_lost_ = true; }
+
   void expect_in_order(const std::vector<SequenceCache*>& sequences) {
     const KvStats stats = store_.stats();
     EXPECT_LE(stats.kv_bytes_peak, stats.kv_bytes_limit) << "the budget is hard";
     EXPECT_LE(store_.budget().used_bytes(), store_.budget().limit_bytes());
-    std::set<std::uint32_t> slots;
-    for (SequenceCache* sequence : sequences) expect_in_order(*sequence, slots);
-    EXPECT_EQ(store_.pool().free_slots() + slots.size(), store_.pool().slots())
+    slots_.clear();
+    blocks_.clear();
+    std::erase_if(keys_, [&](const auto& entry) {  // of those that have ended
+      return std::ranges::find(sequences, entry.first.first) == sequences.end();
+    });
+    for (SequenceCache* sequence : sequences) expect_in_order(*sequence);
+    store_.index().for_each_sealed([this](Block& block) {
+      if (!blocks_.contains(&block)) {
+        EXPECT_EQ(block.users, 0U) << "a block is used by a sequence that has ended";
+        expect_unchanged(block);
+      }
+    });
+    for (const auto& [block, users] : blocks_) EXPECT_EQ(block->users, users);
+    EXPECT_EQ(store_.pool().free_slots() + slots_.size(), store_.pool().slots())
         << "a slot is held that no page is in";
   }
 
-  /// After all sequences have ended.
-  void expect_empty() const { EXPECT_EQ(store_.pool().free_slots(), store_.pool().slots()); }
+  /// After all sequences have ended, of a store that keeps nothing.
+  void expect_empty() const {
+    EXPECT_EQ(store_.pool().free_slots(), store_.pool().slots());
+    EXPECT_EQ(store_.index().blocks(), 0U);
+  }
 
  private:
-  void expect_in_order(SequenceCache& sequence, std::set<std::uint32_t>& slots) {
+  void expect_in_order(SequenceCache& sequence) {
     const PageTable& table = sequence.table();
     const std::size_t tokens = sequence.tokens().size();
     const std::uint32_t block_tokens = sequence.shape().tokens;
@@ -169,42 +187,56 @@ class Auditor {
         const PageEntry& page = table.page(layer, block);
         const bool seen_again =
             block >= store_.options().first_block(layer, static_cast<std::uint32_t>(tokens));
-        EXPECT_EQ(page.slot || page.stored, seen_again)
-            << "a page is nowhere, or was not let go behind its window";
-        if (!seen_again) continue;
-        if (page.slot) {
-          EXPECT_TRUE(slots.insert(page.slot->value).second) << "two pages share a slot";
+        if (seen_again) {
+          EXPECT_TRUE(page.exists() || pages_may_be_lost_) << "a page is nowhere";
+        } else if (!store_.options().reuse && table.block(block).users == 1) {
+          EXPECT_FALSE(page.exists()) << "a page was not let go behind its window";
         }
-        if (!is_full) continue;
-        const Sealed sealed{table.block(block).key, page.checksum};
-        const auto first = sealed_.emplace(std::tuple(&sequence, block, layer), sealed).first;
-        EXPECT_TRUE(first->second == sealed) << "a sealed page is another one now";
-        if (page.slot) {
-          EXPECT_EQ(hash_bytes(store_.pool().bytes(*page.slot)), page.checksum)
-              << "a sealed page has changed: block " << block << ", layer " << layer;
-        }
+      }
+      if (blocks_[&table.block(block)]++ == 0) expect_unchanged(table.block(block));
+      if (!is_full) continue;
+      const Digest128 key = table.block(block).key;
+      EXPECT_EQ(keys_.emplace(std::pair(&sequence, block), key).first->second, key)
+          << "a sequence has another block now";
+    }
+  }
+
+  void expect_unchanged(const Block& block) {
+    for (std::uint32_t layer = 0; layer < block.pages.size(); ++layer) {
+      const PageEntry& page = block.pages[layer];
+      if (page.slot) {
+        EXPECT_TRUE(slots_.insert(page.slot->value).second) << "two pages share a slot";
+      }
+      if (!block.sealed) continue;
+      EXPECT_EQ(checksums_.emplace(std::pair(block.id, layer), page.checksum).first->second,
+                page.checksum)
+          << "a sealed page is another one now";
+      if (page.slot) {
+        EXPECT_EQ(hash_bytes(store_.pool().bytes(*page.slot)), page.checksum)
+            << "a sealed page has changed: block at " << block.first_position << ", layer "
+            << layer;
       }
     }
   }
 
-  struct Sealed {
-    Digest128 key;
-    Digest128 checksum;
-    bool operator==(const Sealed&) const = default;
-  };
   PageStore& store_;
-  std::map<std::tuple<SequenceCache*, std::uint32_t, std::uint32_t>, Sealed> sealed_;
+  bool pages_may_be_lost_ = false;
+  std::map<std::pair<SequenceCache*, std::uint32_t>, Digest128> keys_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, Digest128> checksums_;
+  // Of one look into the books.
+  std::set<std::uint32_t> slots_;
+  std::map<const Block*, std::uint32_t> blocks_;  // and how many sequences have it
 };
 
 /// A sequence that reads a text in steps and compares every output.
 class Reader {
  public:
-  Reader(PageStore& store, std::uint64_t id, std::vector<TokenId> text)
+  Reader(PageStore& store, std::vector<TokenId> text, std::string_view tenant = {})
       : store_(store),
         model_(store.options().layers, store.options().windows),
         text_(std::move(text)),
         expected_(expected_outputs(store.options(), text_)) {
-    auto sequence = SequenceCache::create(store, id);
+    auto sequence = SequenceCache::create(store, tenant);
     EXPECT_TRUE(sequence.ok()) << sequence.error().message;
     sequence_ = std::move(sequence).value();
   }
@@ -213,6 +245,12 @@ class Reader {
   FakeModel& model() { return model_; }
   std::size_t position() const { return sequence_->tokens().size(); }
   bool done() const { return position() == text_.size(); }
+
+  /// Takes over what other texts have left, all but the last token.
+  std::uint32_t take_cached() {
+    const auto rest = std::span(text_).subspan(position());
+    return rest.size() < 2 ? 0 : sequence_->take_cached(rest.first(rest.size() - 1));
+  }
 
   /// Reads up to `rows` more tokens in one step.
   Result<void> read(std::size_t rows) {

@@ -4,7 +4,7 @@
 
 namespace headrace {
 
-FillQueue::FillQueue(PageStore& store, const PageTable& table, std::uint32_t layers_end,
+FillQueue::FillQueue(PageStore& store, PageTable& table, std::uint32_t layers_end,
                      std::uint32_t position, std::uint32_t blocks_end, std::uint32_t depth)
     : store_(store),
       table_(table),
@@ -20,6 +20,7 @@ FillQueue::~FillQueue() {
   for (Fill& fill : fills_) {
     while (!fill.finished) store_.wait();
     store_.pool().release(fill.slot);
+    store_.note_streaming(-1);
   }
 }
 
@@ -42,11 +43,11 @@ void FillQueue::pump() {
     fill.layer = next_layer_;
     fill.block = next_block_;
     fill.slot = *slot;
-    const bool started =
-        store_.start_load(table_, fill.layer, fill.block, fill.slot, [&fill](Result<void> outcome) {
-          fill.finished = true;
-          fill.outcome = std::move(outcome);
-        });
+    const bool started = store_.start_load(table_.block(fill.block), fill.layer, fill.slot,
+                                           [&fill](Result<void> outcome) {
+                                             fill.finished = true;
+                                             fill.outcome = std::move(outcome);
+                                           });
     if (!started && !fill.finished) {
       // The tier's queue is full: try again when something has finished.
       fills_.pop_back();
@@ -54,17 +55,15 @@ void FillQueue::pump() {
       return;
     }
     ++held_;
+    store_.note_streaming(1);
     ++next_block_;
   }
 }
 
-const Fill* FillQueue::front(std::uint32_t layer, std::uint32_t block) {
-  store_.reap();
-  pump();
+const Fill* FillQueue::front(std::uint32_t layer, std::uint32_t block) const {
   if (fills_.empty()) return nullptr;
-  HEADRACE_CHECK(fills_.front().layer == layer && fills_.front().block == block,
-                 "attention reads pages in another order than they are filled");
-  return &fills_.front();
+  const Fill& fill = fills_.front();
+  return fill.layer == layer && fill.block == block ? &fill : nullptr;
 }
 
 void FillQueue::wait_front() {
@@ -79,6 +78,11 @@ SlotIndex FillQueue::take_front() {
 
 void FillQueue::give_back(SlotIndex slot) {
   store_.pool().release(slot);
+  leave();
+}
+
+void FillQueue::leave() {
+  store_.note_streaming(-1);
   --held_;
 }
 

@@ -23,28 +23,30 @@ class FillQueue {
  public:
   /// Fills for all pages without a slot that rows from `position` on read in layers [0, layers_end)
   /// and blocks before `blocks_end`, at most `depth` at once.
-  FillQueue(PageStore& store, const PageTable& table, std::uint32_t layers_end,
-            std::uint32_t position, std::uint32_t blocks_end, std::uint32_t depth);
+  FillQueue(PageStore& store, PageTable& table, std::uint32_t layers_end, std::uint32_t position,
+            std::uint32_t blocks_end, std::uint32_t depth);
   /// Waits for what is in flight and gives the slots back.
   ~FillQueue();
   FillQueue(const FillQueue&) = delete;
   FillQueue& operator=(const FillQueue&) = delete;
 
-  /// The oldest fill that was not taken yet, which is for this page. Null when every slot is with
-  /// the caller: give one back.
-  const Fill* front(std::uint32_t layer, std::uint32_t block);
+  /// Starts what can be started.
+  void pump();
+  /// The oldest fill that was not taken yet, if it is for this page.
+  const Fill* front(std::uint32_t layer, std::uint32_t block) const;
   /// Waits until the oldest fill is finished.
   void wait_front();
   /// Takes the oldest fill: its slot now belongs to the caller until give_back().
   SlotIndex take_front();
   void give_back(SlotIndex slot);
+  /// A slot that was taken stays with its page.
+  void leave();
 
  private:
-  void pump();
   bool find_next();
 
   PageStore& store_;
-  const PageTable& table_;
+  PageTable& table_;
   const std::uint32_t layers_end_;
   const std::uint32_t position_;
   const std::uint32_t blocks_end_;

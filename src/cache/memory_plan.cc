@@ -37,13 +37,35 @@ std::uint32_t sequences_with_rebuild(const PageStoreOptions& options) {
   return options.sequences + (options.has_windows() ? 1 : 0);
 }
 
-/// Page tables and tokens of all sequences, and what the pool and the eviction policy note per
-/// slot.
+/// Blocks of earlier texts that a disk which outlives the process may hold: what fits on it, as far
+/// as a thirty-second of the memory is enough for their books.
+std::uint32_t stored_blocks(const PageStoreOptions& options) {
+  if (!options.keep_disk) return 0;
+  constexpr std::uint64_t most = 4'096;
+  constexpr std::uint64_t index_bytes_per_page = 64;
+  const std::uint64_t books = BlockIndex::block_bytes(options.layers, options.shape.tokens) +
+                              options.layers * index_bytes_per_page;
+  const std::uint64_t block = options.layers * options.shape.bytes();
+  const std::uint64_t on_disk = options.disk_bytes == 0 ? most : options.disk_bytes / block;
+  const std::uint64_t in_memory =
+      options.memory_bytes == 0 ? most : options.memory_bytes / 32 / books;
+  return static_cast<std::uint32_t>(std::min({most, on_disk, in_memory}));
+}
+
+/// Blocks in use, and as many again that nobody uses.
+std::uint32_t index_blocks(const PageStoreOptions& options) {
+  return 2 * sequences_with_rebuild(options) * blocks_of(options) + stored_blocks(options);
+}
+
+/// Page tables, tokens and blocks of all sequences, and what the pool and the eviction policy note
+/// per slot.
 std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t slots) {
   constexpr std::uint64_t bytes_per_slot = 256;
   const std::uint64_t table =
-      PageTable::bytes(options.layers, blocks_of(options)) + options.context * sizeof(TokenId);
-  return sequences_with_rebuild(options) * table + slots * bytes_per_slot;
+      PageTable::bytes(blocks_of(options)) + options.context * sizeof(TokenId);
+  const std::uint64_t block = BlockIndex::block_bytes(options.layers, options.shape.tokens);
+  return sequences_with_rebuild(options) * table + index_blocks(options) * block +
+         slots * bytes_per_slot;
 }
 
 }  // namespace
@@ -52,9 +74,28 @@ DiskTierOptions tier_options(const PageStoreOptions& options) {
   DiskTierOptions disk;
   disk.directory = options.disk_directory;
   disk.limit_bytes = options.disk_bytes;
-  disk.max_pages = static_cast<std::uint32_t>(all_pages(options, sequences_with_rebuild(options)));
+  disk.max_pages = static_cast<std::uint32_t>(all_pages(options, sequences_with_rebuild(options))) +
+                   stored_blocks(options) * options.layers;
   disk.shape = options.shape;
+  disk.layers = options.layers;
+  disk.keep = options.keep_disk;
+  disk.direct = options.disk_direct;
+  disk.codec = options.disk_codec;
+  constexpr std::uint32_t sessions_most = 256;
+  disk.max_records = options.keep_disk ? index_blocks(options) + sessions_most : 0;
   return disk;
+}
+
+HostTierOptions host_options(const PageStoreOptions& options) {
+  HostTierOptions host;
+  host.memory_bytes = options.host_bytes;
+  host.max_pages = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(all_pages(options, sequences_with_rebuild(options)),
+                              8 * options.host_bytes / options.shape.bytes() + 1));
+  host.shape = options.shape;
+  host.layers = options.layers;
+  host.codec = options.host_codec;
+  return host;
 }
 
 std::uint64_t full_memory_bytes(const PageStoreOptions& options) {
@@ -65,18 +106,25 @@ std::uint64_t full_memory_bytes(const PageStoreOptions& options) {
 Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   MemoryPlan plan;
   plan.blocks_max = blocks_of(options);
+  plan.index_blocks = index_blocks(options);
   const std::uint64_t slot_bytes = PagePool::slot_bytes(options.shape);
   const std::uint64_t full = full_memory_bytes(options);
   plan.limit_bytes = options.memory_bytes == 0 ? full : options.memory_bytes;
-  if (plan.limit_bytes >= full) {
+  if (plan.limit_bytes >= full && !options.keep_disk) {
     plan.slots = static_cast<std::uint32_t>(all_pages(options, options.sequences));
   } else {
-    plan.io_bytes = disk_tier_memory_bytes(tier_options(options));
+    plan.io_bytes = disk_tier_memory_bytes(tier_options(options)) + options.host_bytes;
     // One open block, another one for a rebuild if there may be one, and what streams.
     const std::uint32_t open_slots = options.layers * (options.has_windows() ? 2 : 1);
     const std::uint64_t least_slots = open_slots + stream_slots_min;
     const std::uint64_t least =
         plan.io_bytes + bookkeeping_bytes(options, least_slots) + least_slots * slot_bytes;
+    const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);
+    const std::uint64_t per_slot =
+        slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
+    const std::uint64_t most =
+        all_pages(options, sequences_with_rebuild(options)) + stream_slots_max;
+    if (options.memory_bytes == 0) plan.limit_bytes = fixed + most * per_slot;
     if (plan.limit_bytes < least) {
       // Short contexts may need less with everything in memory than with a few pages streaming.
       const std::uint64_t pages =
@@ -88,10 +136,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
                        std::to_string((std::min(least, full) + 1023) / 1024) +
                        "KiB; raise --kv-memory to that, or make pages smaller with --block-tokens"};
     }
-    const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);
-    const std::uint64_t per_slot =
-        slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
-    plan.slots = static_cast<std::uint32_t>((plan.limit_bytes - fixed) / per_slot);
+    plan.slots = static_cast<std::uint32_t>(std::min(most, (plan.limit_bytes - fixed) / per_slot));
     plan.stream_slots = std::clamp(plan.slots / 8, stream_slots_min,
                                    std::min(stream_slots_max, plan.slots - open_slots));
   }

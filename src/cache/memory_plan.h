@@ -5,6 +5,7 @@
 
 #include "headrace/result.h"
 #include "tier/disk_tier.h"
+#include "tier/host_tier.h"
 
 namespace headrace {
 
@@ -12,6 +13,7 @@ struct PageStoreOptions;
 
 struct MemoryPlan {
   std::uint32_t blocks_max = 0;    ///< blocks of a full context
+  std::uint32_t index_blocks = 0;  ///< blocks that may be known at once, in use or not
   std::uint32_t slots = 0;         ///< pages of the pool
   std::uint32_t stream_slots = 0;  ///< of these, kept free for streaming; 0 when everything fits
   std::uint64_t pool_bytes = 0;
@@ -24,8 +26,9 @@ struct MemoryPlan {
 /// that does.
 Result<MemoryPlan> plan_memory(const PageStoreOptions& options);
 
-/// The tier below a pool that does not hold everything.
+/// The tiers below a pool that does not hold everything.
 DiskTierOptions tier_options(const PageStoreOptions& options);
+HostTierOptions host_options(const PageStoreOptions& options);
 
 /// Bytes that full contexts of all sequences need with everything in memory, bookkeeping included.
 std::uint64_t full_memory_bytes(const PageStoreOptions& options);

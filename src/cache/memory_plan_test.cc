@@ -65,8 +65,8 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 INSTANTIATE_TEST_SUITE_P(Sizes, MemoryPlanTable,
                          testing::Values(PlanCase{"Everything", 0, 960, 0},
                                          PlanCase{"MoreThanEverything", 1'000 * mib, 960, 0},
-                                         PlanCase{"Half", 90 * mib, 478, 32},
-                                         PlanCase{"Eighth", 180 * mib / 8, 118, 14}),
+                                         PlanCase{"Half", 90 * mib, 468, 32},
+                                         PlanCase{"Eighth", 180 * mib / 8, 109, 13}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(MemoryPlan, EverythingFitsIntoWhatAFullContextNeedsAndNotIntoAByteLess) {
@@ -212,7 +212,7 @@ TEST(MemoryPlan, AStoreOpensWithTheSizeThatTheRefusalNames) {
   EXPECT_FALSE(env.exists("/tmp/kv")) << "refused before anything was made";
   options.memory_bytes = named_size(refused.error().message);
   const auto store = open_store(env, options);
-  Reader reader(*store, 1, random_text(160, 1));
+  Reader reader(*store, random_text(160, 1));
   ASSERT_TRUE(reader.read_all(160).ok());
 }
 

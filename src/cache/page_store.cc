@@ -5,44 +5,83 @@
 
 #include "base/check.h"
 #include "cache/memory_plan.h"
+#include "cache/store_secret.h"
 #include "tier/disk_tier.h"
 
 namespace headrace {
+namespace {
+
+std::uint8_t bit(std::size_t tier) { return static_cast<std::uint8_t>(1U << tier); }
+
+Digest128 settings_digest(const PageStoreOptions& options) {
+  Hasher hasher;
+  hasher.value(options.model).value(options.numerics).value(options.layers);
+  hasher.value(options.shape.tokens).value(options.shape.kv_heads).value(options.shape.head_dim);
+  return hasher.value(options.shape.type).finish();
+}
+
+}  // namespace
+
 Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOptions& options) {
   HEADRACE_TRY_ASSIGN(const MemoryPlan plan, plan_memory(options));
-  std::unique_ptr<Tier> tier;
+  std::vector<std::unique_ptr<Tier>> tiers;
+  DiskTier* disk_tier = nullptr;
+  if (plan.stream_slots > 0 && options.host_bytes > 0) {
+    HEADRACE_TRY_ASSIGN(std::unique_ptr<Tier> host, open_host_tier(env, host_options(options)));
+    tiers.push_back(std::move(host));
+  }
   if (plan.stream_slots > 0) {
-    HEADRACE_TRY_ASSIGN(tier, open_disk_tier(env, tier_options(options)));
+    HEADRACE_TRY_ASSIGN(std::unique_ptr<DiskTier> disk, open_disk_tier(env, tier_options(options)));
+    disk_tier = disk.get();
+    tiers.push_back(std::move(disk));
   }
   HEADRACE_TRY_ASSIGN(PagePool pool, PagePool::create(options.shape, plan.slots));
+  BlockIndexOptions index;
+  index.layers = options.layers;
+  index.tokens_per_block = options.shape.tokens;
+  index.blocks_max = plan.index_blocks;
+  index.secret = new_secret(env);
+  if (options.keep_disk) {
+    HEADRACE_TRY_ASSIGN(index.secret, store_secret(env, *disk_tier));
+  }
+  index.settings = settings_digest(options);
   std::unique_ptr<PageStore> store(
-      new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tier)));
+      new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tiers), index));
+  store->disk_ = disk_tier;
   store->stream_slots_ = plan.stream_slots;
   store->blocks_max_ = plan.blocks_max;
   HEADRACE_TRY_ASSIGN(Reservation pool_bytes, store->budget_.reserve(plan.pool_bytes, "KV pool"));
   HEADRACE_TRY_ASSIGN(Reservation books,
                       store->budget_.reserve(plan.bookkeeping_bytes, "KV page bookkeeping"));
   HEADRACE_TRY_ASSIGN(Reservation io, store->budget_.reserve(plan.io_bytes, "KV IO buffers"));
-  if (store->tier_ != nullptr) {
-    HEADRACE_CHECK(store->tier_->memory_bytes() <= plan.io_bytes,
-                   "the tier holds more memory than was planned");
-  }
+  std::uint64_t tier_bytes = 0;
+  for (const TierState& state : store->tiers_) tier_bytes += state.tier->memory_bytes();
+  HEADRACE_CHECK(tier_bytes <= plan.io_bytes, "the tiers hold more memory than was planned");
   store->reservations_.push_back(std::move(pool_bytes));
   store->reservations_.push_back(std::move(books));
   store->reservations_.push_back(std::move(io));
+  if (options.keep_disk) store->recover();
   return store;
 }
 
 PageStore::PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
-                     std::unique_ptr<Tier> tier)
+                     std::vector<std::unique_ptr<Tier>> tiers, const BlockIndexOptions& index)
     : options_(options),
       budget_(limit_bytes),
       pool_(std::move(pool)),
-      tier_(std::move(tier)),
+      index_(index),
       policy_(new_newest_first_policy()),
-      windowed_policy_(new_newest_first_policy()) {}
+      windowed_policy_(new_newest_first_policy()),
+      pool_policy_(new_cache_policy(options.policy, pool_.slots() / options.layers + 1)),
+      store_policy_(new_cache_policy(options.policy, index.blocks_max)) {
+  for (std::unique_ptr<Tier>& tier : tiers) tiers_.push_back({.tier = std::move(tier)});
+}
 
-PageStore::~PageStore() { HEADRACE_CHECK(tracked_.empty(), "a sequence outlives its cache"); }
+PageStore::~PageStore() {
+  HEADRACE_CHECK(tracked_.empty() && live_sequences_ == 0, "a sequence outlives its cache");
+  if (options_.keep_disk) flush();
+  while (anything_in_flight()) wait();
+}
 
 Result<void> PageStore::admit_sequence() {
   if (live_sequences_ == options_.sequences) {
@@ -59,117 +98,279 @@ void PageStore::admit_rebuild() {
   rebuilding_ = true;
 }
 
-PageIdentity PageStore::identity(const PageTable& table, std::uint32_t layer,
-                                 std::uint32_t block) const {
+std::uint32_t PageStore::slots_available() const {
+  const std::size_t leaving = (tiers_.empty() ? 0 : tracked_.size()) + unused_resident_pages_;
+  return pool_.free_slots() + static_cast<std::uint32_t>(leaving);
+}
+
+PageIdentity PageStore::identity(const Block& block, std::uint32_t layer) const {
   PageIdentity identity;
-  identity.key = {table.block(block).key, layer};
+  identity.key = {block.key, layer};
   identity.model = options_.model;
-  identity.first_position = table.first_position(block);
+  identity.first_position = block.first_position;
   identity.shape = options_.shape;
+  identity.tokens_held = static_cast<std::uint32_t>(block.tokens.size());
   return identity;
 }
 
-void PageStore::track(const PageId& id, PageTable& table) {
-  tracked_.emplace(id, &table);
-  policy_of(id.layer).track(id);
+PageId PageStore::page_id(const Block& block, std::uint32_t layer) {
+  // The policies order the pages of all texts by their place in the text.
+  return {block.id, block.first_position, layer};
 }
 
-void PageStore::forget(const PageId& id, PageTable& table) {
-  tracked_.erase(id);
-  policy_of(id.layer).untrack(id);
-  PageEntry& page = table.page(id.layer, id.block);
-  if (page.slot) pool_.release(*page.slot);
-  if (page.stored) tier_->erase({table.block(id.block).key, id.layer});
-  page = {};
+void PageStore::track(Block& block, std::uint32_t layer) {
+  const PageId id = page_id(block, layer);
+  if (tracked_.emplace(id, &block).second) policy_of(layer).track(id);
 }
 
-Result<void> PageStore::demote(const PageId& id) {
-  PageTable& table = *tracked_.at(id);
-  PageEntry& page = table.page(id.layer, id.block);
-  if (!page.stored) HEADRACE_TRY(store(table, id.layer, id.block, *page.slot));
-  page.stored = true;
+void PageStore::untrack(Block& block, std::uint32_t layer) {
+  const PageId id = page_id(block, layer);
+  if (tracked_.erase(id) > 0) policy_of(layer).untrack(id);
+}
+
+void PageStore::free_slot(PageEntry& page) {
   pool_.release(*page.slot);
   page.slot.reset();
-  policy_of(id.layer).untrack(id);
-  tracked_.erase(id);
-  return {};
 }
 
-std::optional<PageId> PageStore::victim() const {
-  const std::optional<PageId> lasting = policy_->victim();
-  return lasting ? lasting : windowed_policy_->victim();
+/// A slot of a sealed block.
+void PageStore::free_slot(Block& block, PageEntry& page) {
+  free_slot(page);
+  note_left_pool(block);
 }
+
+// --- Making room ------------------------------------------------------------------------------
 
 Result<void> PageStore::make_room(std::uint32_t slots) {
+  write_error_ = {};
   while (pool_.free_slots() < slots) {
-    const std::optional<PageId> victim = this->victim();
-    if (!victim || tier_ == nullptr) {
+    if (!write_error_.ok()) return write_error_;
+    if (pool_.free_slots() + leaving_ < slots &&
+        (let_unused_page_leave() || let_used_page_leave())) {
+      continue;
+    }
+    if (!write_error_.ok()) return write_error_;
+    if (leaving_ == 0) {
       return Error{ErrorCode::out_of_budget, "the KV memory of " +
                                                  format_byte_count(budget_.limit_bytes()) +
                                                  " is taken by the open pages of other sequences; "
                                                  "raise --kv-memory or run fewer at once"};
     }
-    HEADRACE_TRY(demote(*victim));
+    wait();
   }
+  // A step must not begin with pages that leave in its middle.
+  while (leaving_ > 0) wait();
   return {};
 }
 
-bool PageStore::start_load(const PageTable& table, std::uint32_t layer, std::uint32_t block,
-                           SlotIndex slot, Done done) {
-  const PageEntry& page = table.page(layer, block);
-  Result<TierTicket> ticket =
-      tier_->submit_get(identity(table, layer, block), page.checksum, pool_.bytes(slot));
-  if (ticket.ok()) {
-    in_flight_.emplace(*ticket, std::move(done));
+void PageStore::make_room_of_unused(std::uint32_t slots) {
+  while (pool_.free_slots() + leaving_ < slots && let_unused_page_leave()) {
+  }
+  while (leaving_ > 0) wait();
+}
+
+/// Starts to let a page go. False: the tier has no room in its queue, wait first.
+bool PageStore::let_page_leave(Block& block, std::uint32_t layer) {
+  PageEntry& page = block.pages[layer];
+  if (!page.writing && page.stored) {
+    free_slot(block, page);
+  } else if (page.writing || start_put(block, layer)) {
+    page.leaving = true;
+    ++leaving_;
+    note_left_pool(block);
+  } else {
+    return false;
+  }
+  if (block.users > 0) {
+    untrack(block, layer);
+  } else {
+    --unused_resident_pages_;
+  }
+  return true;
+}
+
+bool PageStore::let_used_page_leave() {
+  if (tiers_.empty()) return false;
+  const std::optional<PageId> lasting = policy_->victim();
+  const std::optional<PageId> victim = lasting ? lasting : windowed_policy_->victim();
+  return victim && let_page_leave(*tracked_.at(*victim), victim->layer);
+}
+
+bool PageStore::let_unused_page_leave() {
+  if (unused_resident_pages_ == 0) return false;
+  const auto leaves_pool = [this](BlockId id) {
+    const Block& block = *sealed_.at(id);
+    if (block.users > 0) return false;
+    return tiers_.empty() ? may_be_dropped(block)
+                          : std::ranges::any_of(block.pages, [](const PageEntry& page) {
+                              return page.slot && !page.leaving;
+                            });
+  };
+  const std::optional<BlockId> victim = pool_policy_->victim(leaves_pool);
+  if (!victim) return false;
+  Block& block = *sealed_.at(*victim);
+  if (tiers_.empty()) {
+    drop(block);
     return true;
   }
-  if (ticket.error().code != ErrorCode::out_of_budget) done(std::move(ticket).error());
+  for (std::uint32_t layer = options_.layers; layer-- > 0;) {
+    const PageEntry& page = block.pages[layer];
+    if (page.slot && !page.leaving) return let_page_leave(block, layer);
+  }
   return false;
 }
 
-Result<void> PageStore::store(const PageTable& table, std::uint32_t layer, std::uint32_t block,
-                              SlotIndex slot) {
-  bool finished = false;
-  Result<void> outcome;
-  while (true) {
-    Result<TierTicket> ticket = tier_->submit_put(
-        identity(table, layer, block), table.page(layer, block).checksum, pool_.bytes(slot));
-    if (ticket.ok()) {
-      in_flight_.emplace(*ticket, [&](Result<void> result) {
-        finished = true;
-        outcome = std::move(result);
+// --- IO ---------------------------------------------------------------------------------------
+
+bool PageStore::anything_in_flight() const {
+  return std::ranges::any_of(tiers_, [](const TierState& tier) { return !tier.in_flight.empty(); });
+}
+
+bool PageStore::submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier,
+                           Done done) {
+  // The description first: without it nobody finds the pages again.
+  const bool keep = options_.keep_disk && tier + 1 == tiers_.size();
+  if (keep && !block.recorded && !start_record(block)) return false;
+  Result<TierTicket> ticket = tiers_[tier].tier->submit_put(
+      identity(block, layer), block.pages[layer].checksum, pool_.bytes(slot));
+  if (ticket.ok()) {
+    tiers_[tier].in_flight.emplace(*ticket, std::move(done));
+    return true;
+  }
+  HEADRACE_CHECK(ticket.error().code == ErrorCode::out_of_budget && anything_in_flight(),
+                 "a tier refuses a page though it has nothing to do");
+  return false;
+}
+
+/// Writes a resident page. False: the queue is full.
+bool PageStore::start_put(Block& block, std::uint32_t layer, std::size_t tier) {
+  PageEntry& page = block.pages[layer];
+  const bool started =
+      submit_put(block, layer, *page.slot, tier, [this, &block, layer, tier](Result<void> outcome) {
+        finish_put(block, layer, tier, outcome);
       });
-      break;
+  page.writing = page.writing || started;
+  return started;
+}
+
+void PageStore::finish_put(Block& block, std::uint32_t layer, std::size_t tier,
+                           const Result<void>& outcome) {
+  PageEntry& page = block.pages[layer];
+  const bool no_room = !outcome.ok() && outcome.error().code == ErrorCode::out_of_budget;
+  if (no_room && page.leaving) {
+    if (tier + 1 < tiers_.size() && start_put(block, layer, tier + 1)) return;
+    // Still marked as being written, so that this block is not what makes room.
+    if (free_disk_room() && start_put(block, layer, tier)) return;
+  }
+  page.writing = false;
+  const bool leaving = std::exchange(page.leaving, false);
+  if (leaving) --leaving_;
+  if (outcome.ok()) {
+    page.stored |= bit(tier);
+    ++counters_.pages_written;
+    if (leaving) free_slot(block, page);
+  } else if (!leaving) {
+    // It stays where it is.
+  } else if (block.users > 0) {
+    track(block, layer);
+    note_in_pool(block);
+    write_error_ = disk_error(outcome.error());
+  } else {
+    // Nobody waits for this block: its text can be read again.
+    free_slot(block, page);
+  }
+}
+
+bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Done done) {
+  PageEntry& page = block.pages[layer];
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    if ((page.stored & bit(tier)) == 0) continue;
+    Result<TierTicket> ticket =
+        tiers_[tier].tier->submit_get(identity(block, layer), page.checksum, pool_.bytes(slot));
+    if (ticket.ok()) {
+      tiers_[tier].in_flight.emplace(
+          *ticket, [this, &page, tier, done = std::move(done)](Result<void> outcome) {
+            if (!outcome.ok()) page.stored &= ~bit(tier);  // the tier has dropped it
+            if (outcome.ok() && tier + 1 < tiers_.size()) ++counters_.pages_filled_from_host;
+            if (outcome.ok() && tier + 1 == tiers_.size()) ++counters_.pages_filled_from_disk;
+            done(std::move(outcome));
+          });
+      return true;
     }
-    if (ticket.error().code != ErrorCode::out_of_budget || in_flight_.empty())
-      return std::move(ticket).error();
-    wait();
+    if (ticket.error().code == ErrorCode::out_of_budget) return false;
+    page.stored &= ~bit(tier);
   }
-  while (!finished) wait();
-  if (!outcome.ok()) {
-    return Error{outcome.error().code,
-                 "a KV page could not be kept on disk: " + outcome.error().message +
-                     "; free space or give another place with --kv-disk, or raise --kv-memory"};
+  done(Error{ErrorCode::not_found, "no tier has this page any more"});
+  return false;
+}
+
+Result<void> PageStore::store(Block& block, std::uint32_t layer, SlotIndex slot) {
+  return store(block, layer, slot, 0);
+}
+
+Result<void> PageStore::store(Block& block, std::uint32_t layer, SlotIndex slot,
+                              std::size_t first_tier) {
+  Result<void> outcome;
+  for (std::size_t tier = first_tier; tier < tiers_.size();) {
+    bool finished = false;
+    const auto done = [&](Result<void> result) {
+      finished = true;
+      outcome = std::move(result);
+    };
+    while (!submit_put(block, layer, slot, tier, done)) wait();
+    while (!finished) wait();
+    if (outcome.ok()) {
+      block.pages[layer].stored |= bit(tier);
+      ++counters_.pages_written;
+      return {};
+    }
+    const bool no_room = outcome.error().code == ErrorCode::out_of_budget;
+    if (no_room && tier + 1 == tiers_.size() && free_disk_room()) continue;
+    ++tier;
   }
-  ++counters_.pages_written;
-  return {};
+  return disk_error(outcome.error());
+}
+
+Error PageStore::disk_error(const Error& error) {
+  return {error.code,
+          "a KV page could not be kept on disk: " + error.message +
+              "; free space or give another place with --kv-disk, or raise --kv-memory"};
+}
+
+bool PageStore::keep_streamed(Block& block, std::uint32_t layer, SlotIndex slot) {
+  PageEntry& page = block.pages[layer];
+  const std::int64_t free_after = std::int64_t{pool_.free_slots()} + streaming_ - 1;
+  if (page.slot || free_after < std::int64_t{stream_slots_} + rebuild_slots()) return false;
+  page.slot = slot;
+  note_in_pool(block);
+  if (block.users > 0) {
+    track(block, layer);
+  } else {
+    ++unused_resident_pages_;
+  }
+  return true;
 }
 
 void PageStore::reap() {
-  if (tier_ == nullptr) return;
-  std::array<TierCompletion, 16> completions;
-  for (std::size_t count = tier_->poll(completions); count > 0; count = tier_->poll(completions)) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto job = in_flight_.extract(completions[i].ticket);
-      HEADRACE_CHECK(!job.empty(), "the tier finished something that was not asked for");
-      job.mapped()(std::move(completions[i].result));
+  for (TierState& state : tiers_) {
+    std::array<TierCompletion, 16> completions;
+    std::size_t count = state.tier->poll(completions);
+    for (; count > 0; count = state.tier->poll(completions)) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto job = state.in_flight.extract(completions[i].ticket);
+        HEADRACE_CHECK(!job.empty(), "a tier finished something that was not asked for");
+        job.mapped()(std::move(completions[i].result));
+      }
     }
   }
 }
 
 void PageStore::wait() {
-  HEADRACE_CHECK(!in_flight_.empty(), "waiting for IO with none in flight");
-  tier_->wait();
+  // The fastest one that is busy: whoever waits for another one comes back soon.
+  const auto busy =
+      std::ranges::find_if(tiers_, [](const TierState& tier) { return !tier.in_flight.empty(); });
+  HEADRACE_CHECK(busy != tiers_.end(), "waiting for IO with none in flight");
+  busy->tier->wait();
   reap();
 }
 
@@ -179,11 +380,8 @@ KvStats PageStore::stats() const {
   const std::uint64_t pool_bytes = pool_.slots() * PagePool::slot_bytes(options_.shape);
   stats.kv_bytes_peak =
       budget_.peak_bytes() - pool_bytes + pool_.slots_peak() * PagePool::slot_bytes(options_.shape);
-  if (tier_ != nullptr) {
-    const TierStats tier = tier_->stats();
-    stats.pages_damaged = tier.damaged;
-    stats.disk_bytes_peak = tier.bytes_peak;
-  }
+  for (const TierState& state : tiers_) stats.pages_damaged += state.tier->stats().damaged;
+  if (!tiers_.empty()) stats.disk_bytes_peak = tiers_.back().tier->stats().bytes_peak;
   return stats;
 }
 

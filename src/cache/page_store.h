@@ -1,7 +1,11 @@
-// PageStore: the pool and the tier below it under one budget. Hands out slots (letting sealed pages
-// go to the tier when none is free), loads pages back, and keeps the books.
+// PageStore: the blocks of all sequences, the pool and the tiers below it, under one budget. Hands
+// out slots (letting pages go to a tier when none is free), loads pages back, shares sealed blocks,
+// and keeps the books.
 //
-// Used by the engine loop alone; IO runs on the tier's threads.
+// A sealed block that no sequence uses stays until its room is needed, so that a text which begins
+// alike finds it; children leave before their parents.
+//
+// Used by the engine loop alone; IO runs on the tiers' threads.
 #pragma once
 
 #include <algorithm>
@@ -9,18 +13,24 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "base/budget.h"
-#include "codec/sealed_page.h"
+#include "cache/block_record.h"
+#include "cache/session_record.h"
+#include "codec/codec.h"
 #include "env/env.h"
 #include "headrace/engine.h"
+#include "index/block_index.h"
 #include "page/page_table.h"
 #include "page/pool.h"
+#include "policy/cache_policy.h"
 #include "policy/eviction.h"
-#include "tier/tier.h"
+#include "tier/disk_tier.h"
 
 namespace headrace {
 
@@ -34,9 +44,20 @@ struct PageStoreOptions {
   std::uint32_t sequences = 4;    ///< most of them alive at once
   /// Limit of pool + metadata + IO buffers. 0: what full contexts of all sequences need.
   std::uint64_t memory_bytes = 0;
-  std::string disk_directory;    ///< used only when not everything fits
+  std::string disk_directory;
   std::uint64_t disk_bytes = 0;  ///< 0: no limit but the device
-  Digest128 model;
+  bool disk_direct = false;      ///< past the system's cache
+  const Codec* disk_codec = &raw_codec();
+  /// Of memory_bytes, for pages that are kept encoded in memory. 0: no such tier.
+  std::uint64_t host_bytes = 0;
+  const Codec* host_codec = &raw_codec();
+  bool keep_disk = false;  ///< what is on disk stays for the next process
+  /// Blocks that no sequence uses stay for texts that begin alike.
+  bool reuse = true;
+  CachePolicyKind policy = CachePolicyKind::automatic;  ///< which of those go first
+  Digest128 model;                                      ///< of the model file
+  Digest128
+      numerics;  ///< of what else the bytes of pages depend on: kernels, settings of the model
 
   std::uint32_t window(std::uint32_t layer) const { return windows.empty() ? 0 : windows[layer]; }
   bool has_windows() const {
@@ -61,25 +82,27 @@ class PageStore {
   const PageStoreOptions& options() const { return options_; }
   PagePool& pool() { return pool_; }
   Budget& budget() { return budget_; }
+  BlockIndex& index() { return index_; }
 
   /// True when full contexts of all sequences fit into the pool, so that nothing ever leaves it.
-  bool holds_everything() const { return tier_ == nullptr; }
+  bool holds_everything() const { return tiers_.empty(); }
   /// Slots that stay free for pages streaming through and for one replay, when not everything fits.
   std::uint32_t stream_slots() const { return stream_slots_; }
   /// Slots that stay free for the open pages of one rebuild (replay.h) besides.
   std::uint32_t rebuild_slots() const {
-    return tier_ != nullptr && options_.has_windows() ? options_.layers : 0;
+    return !tiers_.empty() && options_.has_windows() ? options_.layers : 0;
   }
   std::uint32_t blocks_max() const { return blocks_max_; }
   /// Slots that make_room() can provide: the free ones and those of pages that may leave.
-  std::uint32_t slots_available() const {
-    const std::size_t evictable = tier_ == nullptr ? 0 : tracked_.size();
-    return pool_.free_slots() + static_cast<std::uint32_t>(evictable);
-  }
+  std::uint32_t slots_available() const;
 
-  /// Lets sealed pages go to the tier until `slots` slots are free. Waits for the writes.
-  /// Errors: out_of_budget (tier full), io, with what to do.
+  /// Lets pages leave the pool until `slots` slots are free: those of blocks that nobody uses
+  /// first, then those of the newest blocks. Waits for the writes. Errors: out_of_budget (tier
+  /// full), io, with what to do.
   Result<void> make_room(std::uint32_t slots);
+
+  /// The same for pages of blocks that nobody uses only, as far as there are such.
+  void make_room_of_unused(std::uint32_t slots);
 
   /// Bookkeeping for one more sequence. Errors: out_of_budget (options.sequences live already).
   Result<void> admit_sequence();
@@ -88,25 +111,50 @@ class PageStore {
   void admit_rebuild();
   void dismiss_rebuild() { rebuilding_ = false; }
 
-  /// The identity of a page of a sealed block.
-  PageIdentity identity(const PageTable& table, std::uint32_t layer, std::uint32_t block) const;
-
-  /// A sealed resident page may be let go from now on. `table` must stay in place until forget().
-  void track(const PageId& id, PageTable& table);
-  /// No row of its sequence will read this page again: frees its slot and its place in the tier.
-  void forget(const PageId& id, PageTable& table);
+  // Blocks.
+  /// An open block behind `parent`, without slots, used by one sequence.
+  Block& add_block(Block& parent, std::uint32_t first_position);
+  /// A text begins: the unit of time of the policies.
+  void begin_text();
+  /// One more sequence uses a sealed block, one fewer does.
+  void use(Block& block);
+  void unuse(Block& block);
+  /// The open block that a sequence has written holds `tokens` for ever. If there is a block with
+  /// the same text the open one ends, giving what the other lacks, and the other one is returned;
+  /// the sequence uses what is returned. `tokens` may be fewer than a block holds: a tail.
+  Block& seal(Block& open, std::span<const TokenId> tokens);
+  /// Ends an open block.
+  void drop_open(Block& open);
+  /// No sequence will read this page again: frees its slot and its place in the tier.
+  void forget_page(Block& block, std::uint32_t layer);
+  /// The copy of a streamed page in `slot` stays, if there are slots to spare. False: it is still
+  /// the caller's.
+  bool keep_streamed(Block& block, std::uint32_t layer, SlotIndex slot);
+  /// Slots that streams hold of those kept free.
+  void note_streaming(std::int32_t slots) { streaming_ += slots; }
 
   using Done = std::function<void(Result<void>)>;
   /// Starts to read a stored page into `slot`. `done` is called from reap() or wait(). False: the
   /// queue is full, or the tier does not have the page any more (then done was called).
-  bool start_load(const PageTable& table, std::uint32_t layer, std::uint32_t block, SlotIndex slot,
-                  Done done);
-  /// Writes a page of a sealed block from `slot` and waits until it is stored.
-  Result<void> store(const PageTable& table, std::uint32_t layer, std::uint32_t block,
-                     SlotIndex slot);
-  /// Handles what the tier has finished.
+  bool start_load(Block& block, std::uint32_t layer, SlotIndex slot, Done done);
+  /// Writes a page of a sealed block from `slot` and waits until a tier has it.
+  Result<void> store(Block& block, std::uint32_t layer, SlotIndex slot);
+  // Sessions, and what else outlives the process (options.keep_disk).
+  bool keeps_sessions() const { return options_.keep_disk; }
+  /// Makes the pages of a sealed block durable with the next sync.
+  Result<void> persist(Block& block);
+  /// The same for what an open block holds so far: a tail.
+  Result<Block*> save_tail(Block& open, std::span<const TokenId> tokens);
+  /// When this returns, the session and all that was persisted before survive a crash. Takes the
+  /// place of a session with the same name. Errors: invalid_argument (its name, or nothing is
+  /// kept), out_of_budget, io: then the session before is still there.
+  Result<void> put_session(const SessionRecord& session);
+  /// Errors: invalid_argument, not_found, corrupt.
+  Result<SessionRecord> read_session(const std::string& name);
+
+  /// Handles what the tiers have finished.
   void reap();
-  /// Waits until the tier finishes something, and handles it. Something must be in flight.
+  /// Waits until a tier finishes something, and handles it. Something must be in flight.
   void wait();
 
   KvStats stats() const;
@@ -114,13 +162,58 @@ class PageStore {
 
  private:
   PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
-            std::unique_ptr<Tier> tier);
+            std::vector<std::unique_ptr<Tier>> tiers, const BlockIndexOptions& index);
 
-  Result<void> demote(const PageId& id);
+  // Pages.
+  PageIdentity identity(const Block& block, std::uint32_t layer) const;
+  static PageId page_id(const Block& block, std::uint32_t layer);
   EvictionPolicy& policy_of(std::uint32_t layer) {
     return options_.window(layer) == 0 ? *policy_ : *windowed_policy_;
   }
-  std::optional<PageId> victim() const;
+  void track(Block& block, std::uint32_t layer);
+  void untrack(Block& block, std::uint32_t layer);
+  void free_slot(PageEntry& page);
+  void free_slot(Block& block, PageEntry& page);
+  bool anything_in_flight() const;
+  /// Submits a page to a tier. False: its queue is full, wait first.
+  bool submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier, Done done);
+  bool start_put(Block& block, std::uint32_t layer, std::size_t tier = 0);
+  void finish_put(Block& block, std::uint32_t layer, std::size_t tier, const Result<void>& outcome);
+  static Error disk_error(const Error& error);
+  bool let_page_leave(Block& block, std::uint32_t layer);
+  bool let_unused_page_leave();
+  bool let_used_page_leave();
+  bool free_disk_room();
+
+  // What outlives the process.
+  std::uint8_t disk_bit() const { return static_cast<std::uint8_t>(1U << (tiers_.size() - 1)); }
+  void recover();
+  bool recover(const Digest128& key, const BlockRecord& record);
+  void erase_from_disk(const Digest128& key);
+  bool start_record(Block& block);
+  Result<void> wait_for(const std::function<Result<TierTicket>()>& submit);
+  Result<void> put_on_disk(Block& block, std::span<const std::optional<SlotIndex>> slots);
+  Result<void> copy_to_disk(Block& block, std::uint32_t layer);
+  Result<void> store(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t first_tier);
+  Result<void> sync();
+  void flush();
+  static Error no_session_place();
+  std::vector<SessionRecord> sessions();
+  void count_session(const SessionRecord& session, std::int32_t change);
+
+  // Blocks.
+  /// The same for the same text, also when it is read again later.
+  static BlockId policy_id(const Block& block) { return std::max<BlockId>(block.key.low, 1); }
+  BlockFacts facts_of(const Block& block) const;
+  void admit(Block& block);
+  void note_in_pool(Block& block);
+  void note_left_pool(Block& block);
+  bool may_be_dropped(const Block& block) const;
+  bool drop_one_unused();
+  void drop(Block& block);
+  void take_over(Block& from, Block& to);
+  void drop_tails_within(Block& block);
+  void drop_if_within_sibling(Block& tail);
 
   const PageStoreOptions options_;
   std::uint32_t blocks_max_ = 0;
@@ -130,12 +223,26 @@ class PageStore {
   Budget budget_;
   std::vector<Reservation> reservations_;
   PagePool pool_;
-  std::unique_ptr<Tier> tier_;
+  struct TierState {
+    std::unique_ptr<Tier> tier;
+    std::unordered_map<TierTicket, Done> in_flight = {};
+  };
+  std::vector<TierState> tiers_;  // fastest first
+  DiskTier* disk_ = nullptr;      // the last of them
+  BlockIndex index_;
+  /// Resident pages of sealed blocks in use.
   std::unique_ptr<EvictionPolicy> policy_;
   /// Pages of windowed layers soon go for good, so writing one is mostly in vain: they leave last.
   std::unique_ptr<EvictionPolicy> windowed_policy_;
-  std::map<PageId, PageTable*> tracked_;
-  std::unordered_map<TierTicket, Done> in_flight_;
+  std::map<PageId, Block*> tracked_;
+  /// Which of the sealed blocks that nobody uses leaves the pool next, and which goes for good.
+  std::unique_ptr<CachePolicy> pool_policy_;
+  std::unique_ptr<CachePolicy> store_policy_;
+  std::unordered_map<BlockId, Block*> sealed_;
+  std::uint32_t unused_resident_pages_ = 0;
+  std::int32_t streaming_ = 0;
+  std::uint32_t leaving_ = 0;  ///< pages whose slots are free as soon as they are written
+  Result<void> write_error_;
   KvStats counters_;
 };
 

@@ -51,22 +51,22 @@ class Replay final : public SequenceKv {
 
 /// Usage: run tokens() through sequence() in steps of any size, then finish(). If a step fails with
 /// page_lost, begin again with a new Rebuild: the copy that did not verify is gone, and this time
-/// the page is written afresh. One at a time.
+/// the page takes its place. One at a time.
 class Rebuild {
  public:
   /// As Replay. No step may be open.
   Rebuild(SequenceCache& original, const PagePlace& lost)
       : original_(original),
         lost_(lost),
-        sequence_(SequenceCache::create_for_rebuild(original.store())) {}
+        sequence_(SequenceCache::create_for_rebuild(original.store(), original.tenant())) {}
 
   std::span<const TokenId> tokens() const {
     return original_.tokens().first(original_.table().first_position(lost_.block + 1));
   }
   SequenceCache& sequence() { return *sequence_; }
 
-  /// Verifies the page and stores it for the sequence that lost it. Errors: those of Replay, and
-  /// page_lost (begin again).
+  /// Whether the page is back: the blocks of both sequences are the same, so sealing has put it in
+  /// its place. Errors: internal (the recomputed page differs).
   Result<void> finish();
 
  private:

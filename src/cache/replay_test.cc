@@ -30,7 +30,7 @@ class ReplayTest : public testing::Test {
 
   /// A step in which the k-th read of a page (layer by layer, block by block) finds a flipped bit.
   Result<FakeOutputs> step_with_damage(std::uint64_t k) {
-    const std::uint64_t bit = (sealed_page_header_bytes + k * 17) * 8 + k % 8;
+    const std::uint64_t bit = (segment_unit_bytes + k * 17) * 8 + k % 8;
     env_.set_plan(
         {{.operation = EnvOperation::read, .at = k, .kind = FaultKind::flip_bit, .bit = bit}});
     EXPECT_TRUE(sequence().begin(1).ok());
@@ -53,7 +53,7 @@ class ReplayTest : public testing::Test {
     const SlotIndex slot = *free_slot;
     bool finished = false;
     Result<void> outcome;
-    store_->start_load(sequence().table(), layer, block, slot, [&](Result<void> result) {
+    store_->start_load(sequence().table().block(block), layer, slot, [&](Result<void> result) {
       finished = true;
       outcome = std::move(result);
     });
@@ -75,7 +75,7 @@ class ReplayTest : public testing::Test {
   FaultEnv env_{memory_};
   const std::unique_ptr<PageStore> store_ = open_store(env_, with_slots(small_store(), layers + 3));
   const std::vector<TokenId> text_ = random_text(65, 1);
-  Reader reader_{*store_, 1, text_};
+  Reader reader_{*store_, text_};
 };
 
 TEST_F(ReplayTest, EveryDamagedPageIsNamedAndComesBackBitForBit) {
@@ -166,7 +166,8 @@ TEST_F(ReplayTest, NoticesAModelThatIsNotRowInvariant) {
 
 TEST_F(ReplayTest, ThatCannotBeStoredSaysSoAndCanBeRunAgain) {
   ASSERT_FALSE(step_with_damage(6).ok());
-  env_.set_plan({{.operation = EnvOperation::write, .code = ErrorCode::out_of_budget}});
+  env_.set_plan(
+      {{.operation = EnvOperation::write, .lasting = true, .code = ErrorCode::out_of_budget}});
   {
     Replay replay(sequence(), *sequence().lost());
     ASSERT_TRUE(run(replay, reader_.model()).ok());
@@ -175,6 +176,7 @@ TEST_F(ReplayTest, ThatCannotBeStoredSaysSoAndCanBeRunAgain) {
     EXPECT_EQ(finished.error().code, ErrorCode::out_of_budget);
     EXPECT_NE(finished.error().message.find("--kv-disk"), std::string::npos);
   }
+  env_.set_plan({});
   EXPECT_TRUE(reader_.read_all(1).ok());
   EXPECT_EQ(store_->stats().pages_filled_by_replay, 1U);
 }
@@ -182,6 +184,7 @@ TEST_F(ReplayTest, ThatCannotBeStoredSaysSoAndCanBeRunAgain) {
 TEST_F(ReplayTest, ThatIsGivenUpHoldsNoSlots) {
   ASSERT_FALSE(step_with_damage(4).ok());
   Auditor auditor(*store_);
+  auditor.let_pages_be_lost();
   for (int i = 0; i < 4; ++i) {
     Replay replay(sequence(), *sequence().lost());
     if (i % 2 == 1) static_cast<void>(replay.attend(0).next());

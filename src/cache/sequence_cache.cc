@@ -2,27 +2,30 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "base/check.h"
+#include "page/clear_tokens.h"
 
 namespace headrace {
 
-Result<std::unique_ptr<SequenceCache>> SequenceCache::create(PageStore& store, std::uint64_t id) {
+Result<std::unique_ptr<SequenceCache>> SequenceCache::create(PageStore& store,
+                                                             std::string_view tenant) {
   HEADRACE_TRY(store.admit_sequence());
-  return std::unique_ptr<SequenceCache>(new SequenceCache(store, id, false));
+  return std::unique_ptr<SequenceCache>(new SequenceCache(store, tenant, false));
 }
 
-std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store) {
-  constexpr std::uint64_t rebuild_id = std::numeric_limits<std::uint64_t>::max();
+std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store,
+                                                                 std::string_view tenant) {
   store.admit_rebuild();
-  return std::unique_ptr<SequenceCache>(new SequenceCache(store, rebuild_id, true));
+  return std::unique_ptr<SequenceCache>(new SequenceCache(store, tenant, true));
 }
 
-SequenceCache::SequenceCache(PageStore& store, std::uint64_t id, bool is_rebuild)
+SequenceCache::SequenceCache(PageStore& store, std::string_view tenant, bool is_rebuild)
     : store_(store),
-      id_(id),
+      tenant_(tenant),
+      root_(store.index().root(tenant)),
       is_rebuild_(is_rebuild),
+      has_windows_(store.options().has_windows()),
       table_(store.options().layers, store.options().shape.tokens, store.blocks_max()),
       kept_from_(store.options().layers) {
   tokens_.reserve(store.options().context);
@@ -30,9 +33,16 @@ SequenceCache::SequenceCache(PageStore& store, std::uint64_t id, bool is_rebuild
 
 SequenceCache::~SequenceCache() {
   abort();
-  for (std::uint32_t block = 0; block < table_.blocks(); ++block) {
-    for (std::uint32_t layer = 0; layer < table_.layers(); ++layer)
-      store_.forget({id_, block, layer}, table_);
+  keep_tail();
+  // The last ones first: a parent outlives its children.
+  for (std::uint32_t i = table_.blocks(); i-- > 0;) {
+    Block& block = table_.block(i);
+    for (std::uint32_t layer = 0; has_windows_ && layer < table_.layers(); ++layer) {
+      if (i < kept_from_[layer] || --block.pages[layer].readers > 0) continue;
+      // Others have passed it, and nobody may come to it any more.
+      if (is_rebuild_ || !store_.options().reuse) store_.forget_page(block, layer);
+    }
+    store_.unuse(block);
   }
   if (is_rebuild_) {
     store_.dismiss_rebuild();
@@ -61,12 +71,20 @@ Result<void> SequenceCache::begin(std::uint32_t rows) {
 Result<void> SequenceCache::reserve(std::uint32_t rows) {
   HEADRACE_CHECK(rows > 0 && position() + rows <= store_.options().context,
                  "a step outside the context");
-  const std::uint32_t blocks_needed = table_.block_of(position() + rows - 1) + 1;
+  HEADRACE_TRY(reserve_blocks(table_.block_of(position() + rows - 1) + 1));
+  step_rows_ = rows;
+  stream_.forget_lost();  // of a step before; in a shared one this stream may never start
+  return {};
+}
+
+/// Open blocks up to `blocks_needed`, with slots.
+Result<void> SequenceCache::reserve_blocks(std::uint32_t blocks_needed) {
   const std::uint32_t new_blocks =
       blocks_needed > table_.blocks() ? blocks_needed - table_.blocks() : 0;
   HEADRACE_TRY(store_.make_room(new_blocks * table_.layers() + slots_kept_free()));
   for (std::uint32_t block = table_.blocks(); block < blocks_needed; ++block) {
-    table_.add_block();
+    table_.add_block(store_.add_block(last_block(), table_.first_position(block)));
+    count_reader(table_.block(block));
     for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
       const std::optional<SlotIndex> slot = store_.pool().acquire();
       HEADRACE_CHECK(slot.has_value(), "make_room() made too little room");
@@ -75,8 +93,6 @@ Result<void> SequenceCache::reserve(std::uint32_t rows) {
       std::memset(store_.pool().data(*slot), 0, shape().bytes());
     }
   }
-  step_rows_ = rows;
-  stream_.forget_lost();  // of a step before; in a shared one this stream may never start
   return {};
 }
 
@@ -133,7 +149,8 @@ void SequenceCache::let_go_behind_windows() {
   for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
     const std::uint32_t first = store_.options().first_block(layer, position());
     for (; kept_from_[layer] < first; ++kept_from_[layer]) {
-      store_.forget({id_, kept_from_[layer], layer}, table_);
+      Block& block = table_.block(kept_from_[layer]);
+      if (--block.pages[layer].readers == 0) store_.forget_page(block, layer);
     }
   }
 }
@@ -155,11 +172,7 @@ void SequenceCache::abort() {
 void SequenceCache::drop_empty_blocks() {
   // Others may need the slots of blocks that a step had added for rows that are not kept.
   while (table_.blocks() > 0 && table_.first_position(table_.blocks() - 1) >= position()) {
-    const std::uint32_t block = table_.blocks() - 1;
-    for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
-      store_.pool().release(*table_.page(layer, block).slot);
-    }
-    table_.drop_last_block();
+    store_.drop_open(table_.drop_last_block());
   }
 }
 
@@ -170,19 +183,45 @@ void SequenceCache::end_step() {
 }
 
 void SequenceCache::seal(std::uint32_t block) {
-  const std::uint32_t first = table_.first_position(block);
-  Hasher hasher;
-  hasher.value(store_.options().model);
-  hasher.value(shape().tokens).value(shape().kv_heads).value(shape().head_dim).value(shape().type);
-  hasher.value(block == 0 ? Digest128{} : table_.block(block - 1).key);
-  hasher.field(std::as_bytes(std::span(tokens_).subspan(first, shape().tokens)));
-  table_.block(block) = {hasher.finish(), true};
-  for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
-    PageEntry& page = table_.page(layer, block);
-    page.checksum = hash_bytes(store_.pool().bytes(*page.slot));
-    store_.track({id_, block, layer}, table_);
-    ++store_.counters().pages_sealed;
+  const auto tokens = std::span(tokens_).subspan(table_.first_position(block), shape().tokens);
+  Block& open = table_.block(block);
+  Block& sealed = store_.seal(open, tokens);
+  if (&sealed == &open) return;
+  table_.replace_block(block, sealed);
+  count_reader(sealed);
+  // A step may have added more than one block.
+  if (block + 1 < table_.blocks()) table_.block(block + 1).parent = &sealed;
+}
+
+/// What the open block holds stays, for texts that begin alike.
+void SequenceCache::keep_tail() {
+  const std::uint32_t blocks = table_.blocks();
+  if (blocks == 0 || table_.block(blocks - 1).sealed) return;
+  Block& open = table_.block(blocks - 1);
+  const auto tokens = std::span(tokens_).subspan(open.first_position);
+  if (is_rebuild_ || !store_.options().reuse) {
+    table_.drop_last_block();
+    store_.drop_open(open);
+    return;
   }
+  for (const PageEntry& page : open.pages) {
+    clear_tokens(shape(), static_cast<std::uint32_t>(tokens.size()),
+                 store_.pool().bytes(*page.slot));
+  }
+  Block& tail = store_.seal(open, tokens);
+  if (&tail == &open) return;
+  table_.replace_block(blocks - 1, tail);
+  count_reader(tail);
+}
+
+void SequenceCache::count_reader(Block& block) {
+  for (std::uint32_t layer = 0; has_windows_ && layer < table_.layers(); ++layer) {
+    if (table_.block_of(block.first_position) >= kept_from_[layer]) ++block.pages[layer].readers;
+  }
+}
+
+Block& SequenceCache::last_block() {
+  return table_.blocks() == 0 ? root_ : table_.block(table_.blocks() - 1);
 }
 
 }  // namespace headrace

@@ -27,7 +27,7 @@ class BlockStream final : public PageStream {
  public:
   /// Pages that rows from `position` on read, up to `end`, the first position that is not read.
   /// `fills` may be null when every page has a slot.
-  void start(PageStore& store, const PageTable& table, FillQueue* fills, std::uint32_t layer,
+  void start(PageStore& store, PageTable& table, FillQueue* fills, std::uint32_t layer,
              std::uint32_t position, std::uint32_t end);
   /// One more page at the end, which no table knows: the one under replay.
   void set_last_page(const PageView& page) { last_page_ = page; }
@@ -42,7 +42,7 @@ class BlockStream final : public PageStream {
 
  private:
   PageStore* store_ = nullptr;
-  const PageTable* table_ = nullptr;
+  PageTable* table_ = nullptr;
   FillQueue* fills_ = nullptr;
   std::uint32_t layer_ = 0;
   std::uint32_t end_ = 0;
@@ -55,18 +55,35 @@ class BlockStream final : public PageStream {
 
 class SequenceCache final : public SequenceKv {
  public:
-  /// Errors: out_of_budget (as many live as the store was opened for).
-  static Result<std::unique_ptr<SequenceCache>> create(PageStore& store, std::uint64_t id);
+  /// Texts share blocks with those of the same tenant only. Errors: out_of_budget (as many live as
+  /// the store was opened for).
+  static Result<std::unique_ptr<SequenceCache>> create(PageStore& store,
+                                                       std::string_view tenant = {});
   /// The sequence of a rebuild (replay.h): may use the slots and the bookkeeping kept for it.
-  static std::unique_ptr<SequenceCache> create_for_rebuild(PageStore& store);
+  static std::unique_ptr<SequenceCache> create_for_rebuild(PageStore& store,
+                                                           std::string_view tenant);
   ~SequenceCache() override;
   SequenceCache(const SequenceCache&) = delete;
   SequenceCache& operator=(const SequenceCache&) = delete;
 
   std::span<const TokenId> tokens() const { return tokens_; }
+  /// How many of them take_cached() brought.
+  std::uint64_t tokens_reused() const { return tokens_reused_; }
   /// Most rows, up to `wanted`, that the next step can take with the slots that other sequences
   /// leave. At least 1.
   std::uint32_t rows_possible(std::uint32_t wanted) const;
+
+  /// Takes over blocks that hold the first of `tokens` already, as many as there are, and copies
+  /// what another block has of the rest. Returns how many of `tokens` have joined the sequence. At
+  /// the border of a block only; else 0.
+  std::uint32_t take_cached(std::span<const TokenId> tokens);
+
+  /// Another sequence with the same text: shares the sealed blocks and has a copy of the open one.
+  /// Errors: out_of_budget.
+  Result<std::unique_ptr<SequenceCache>> fork();
+  /// Saves the text as a session: `session` says all but tokens and blocks. Errors: those of
+  /// PageStore::put_session().
+  Result<void> save(SessionRecord session);
 
   /// reserve() and start() of a step that this sequence takes alone.
   Result<void> begin(std::uint32_t rows);
@@ -94,26 +111,38 @@ class SequenceCache final : public SequenceKv {
   PageStream& attend(std::uint32_t layer) override;
 
   PageTable& table() { return table_; }
+  const std::string& tenant() const { return tenant_; }
   PageStore& store() { return store_; }
 
  private:
-  SequenceCache(PageStore& store, std::uint64_t id, bool is_rebuild);
+  SequenceCache(PageStore& store, std::string_view tenant, bool is_rebuild);
 
   std::uint32_t position() const { return static_cast<std::uint32_t>(tokens_.size()); }
   void end_step();
   void drop_empty_blocks();
   void seal(std::uint32_t block);
+  void keep_tail();
   void let_go_behind_windows();
+  void count_reader(Block& block);
+  Block& last_block();
+  void take_blocks(std::span<Block* const> blocks);
+  bool can_continue_behind(std::span<Block* const> blocks) const;
+  void copy_start_of_block(std::span<const TokenId> tokens);
+  Result<void> reserve_blocks(std::uint32_t blocks);
+  bool fill_copy(Block& from, Block& to);
   std::uint64_t bytes_needed() const;
   std::uint32_t slots_kept_free() const {
     return store_.stream_slots() + (is_rebuild_ ? 0 : store_.rebuild_slots());
   }
 
   PageStore& store_;
-  const std::uint64_t id_;
+  const std::string tenant_;
+  Block& root_;
   const bool is_rebuild_;
+  const bool has_windows_;
   PageTable table_;
   std::vector<TokenId> tokens_;
+  std::uint64_t tokens_reused_ = 0;
   std::vector<std::uint32_t> kept_from_;  // [layer]: the first block that is kept
   std::uint32_t step_rows_ = 0;
   std::unique_ptr<FillQueue> fills_;

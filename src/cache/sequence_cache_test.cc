@@ -20,7 +20,7 @@ void expect_right_outputs(PageStore& store, const std::vector<TokenId>& text,
                           std::mt19937_64& random) {
   Auditor auditor(store);
   {
-    Reader reader(store, 1, text);
+    Reader reader(store, text);
     const std::size_t rows_most = 1 + random() % 64;
     while (!reader.done()) {
       const auto outcome = reader.read(1 + random() % rows_most);
@@ -107,7 +107,7 @@ TEST(SequenceCache, APageIsRebuiltThoughWhatItWasMadeFromIsBehindAWindow) {
   const auto store = open_store(env, with_slots(options, 3 * 2 + 3));
   Auditor auditor(*store);
   {
-    Reader reader(*store, 1, random_text(200, 1));
+    Reader reader(*store, random_text(200, 1));
     while (reader.position() < 192) ASSERT_TRUE(reader.read(16).ok());
     const PagePlace far_back = {.layer = 1, .block = 3};
     ASSERT_FALSE(reader.sequence().table().page(1, 3).slot) << "streamed";
@@ -128,7 +128,7 @@ TEST(SequenceCache, TouchesNoDiskWhenEverythingFits) {
   ImmediateEnv env;
   const auto store = open_store(env, small_store());
   EXPECT_TRUE(store->holds_everything());
-  Reader reader(*store, 1, random_text(160, 1));
+  Reader reader(*store, random_text(160, 1));
   ASSERT_TRUE(reader.read_all(48).ok());
   EXPECT_EQ(store->pool().slots(), small_store().sequences * 300U);
   EXPECT_FALSE(env.exists("/tmp/kv"));
@@ -140,7 +140,7 @@ TEST(SequenceCache, TouchesNoDiskWhenEverythingFits) {
 TEST(SequenceCache, SealsABlockWithItsLastToken) {
   ImmediateEnv env;
   const auto store = open_store(env, small_store());
-  Reader reader(*store, 1, random_text(160, 1));
+  Reader reader(*store, random_text(160, 1));
   ASSERT_TRUE(reader.read(15).ok());
   EXPECT_FALSE(reader.sequence().table().block(0).sealed);
   EXPECT_EQ(store->stats().pages_sealed, 0U);
@@ -154,7 +154,7 @@ TEST(SequenceCache, ABlockIsNamedByEverythingThatItsBytesDependOn) {
                                       const std::vector<TokenId>& text) {
     ImmediateEnv env;
     const auto store = open_store(env, options);
-    Reader reader(*store, 1, text);
+    Reader reader(*store, text);
     EXPECT_TRUE(reader.read_all(160).ok());
     return reader.sequence().table().block(options.shape.tokens == 16 ? 1 : 0).key;
   };
@@ -191,7 +191,7 @@ TEST(SequenceCache, AnAbortedStepLeavesNothingBehind) {
   ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 20));
   Auditor auditor(*store);
-  Reader reader(*store, 1, random_text(160, 1));
+  Reader reader(*store, random_text(160, 1));
   ASSERT_TRUE(reader.read(40).ok());
   const std::uint32_t free_slots = store->pool().free_slots();
   for (const std::uint32_t rows : {1U, 8U, 9U, 24U, 40U}) {
@@ -212,7 +212,7 @@ TEST(SequenceCache, AStepAbortedInTheMiddleOfTheLayersCanBeRunAgain) {
   ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 8));
   Auditor auditor(*store);
-  Reader reader(*store, 1, random_text(160, random()));
+  Reader reader(*store, random_text(160, random()));
   while (!reader.done()) {
     // Other tokens, part of the layers: what they wrote must not matter.
     const auto position = static_cast<std::uint32_t>(reader.position());
@@ -232,7 +232,7 @@ TEST(SequenceCache, AStepMayEndWithoutHavingReadAllItsPages) {
   ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 8));
   Auditor auditor(*store);
-  Reader reader(*store, 1, random_text(160, 1));
+  Reader reader(*store, random_text(160, 1));
   while (reader.position() < 144) ASSERT_TRUE(reader.read(16).ok());
   for (int batches = 0; batches < 6; ++batches) {
     ASSERT_TRUE(reader.sequence().begin(1).ok());
@@ -247,7 +247,7 @@ TEST(SequenceCache, AStepMayEndWithoutHavingReadAllItsPages) {
 TEST(SequenceCache, OffersAtLeastOneRowAndNoMoreThanWanted) {
   ImmediateEnv env;
   const auto store = open_store(env, with_slots(small_store(), 6));
-  Reader reader(*store, 1, random_text(160, 1));
+  Reader reader(*store, random_text(160, 1));
   while (!reader.done()) {
     EXPECT_EQ(reader.sequence().rows_possible(1), 1U);
     const std::uint32_t rows = reader.sequence().rows_possible(1'000);
@@ -262,7 +262,7 @@ TEST(SequenceCacheDeathTest, AStepBeyondTheContextEndsTheProcess) {
   PageStoreOptions options = small_store();
   options.context = 40;
   const auto store = open_store(env, options);
-  Reader reader(*store, 1, random_text(40, 1));
+  Reader reader(*store, random_text(40, 1));
   ASSERT_TRUE(reader.read_all(40).ok());
   EXPECT_DEATH(static_cast<void>(reader.sequence().begin(1)), "a step outside the context");
 }
@@ -274,7 +274,7 @@ TEST(SequenceCache, RowsThatAreNotKeptLeaveNoTrace) {
   Auditor auditor(*store);
   {
     const std::vector<TokenId> text = random_text(160, 1);
-    Reader reader(*store, 1, text);
+    Reader reader(*store, text);
     SequenceCache& sequence = reader.sequence();
     for (std::size_t kept = 1; !reader.done(); kept = kept % 5 + 1) {
       const std::size_t position = reader.position();
@@ -299,7 +299,7 @@ TEST(SequenceCache, RowsThatAreNotKeptLeaveNoTrace) {
 TEST(SequenceCacheDeathTest, CommittingMoreRowsThanBegunOrNoneEndsTheProcess) {
   ImmediateEnv env;
   const auto store = open_store(env, small_store());
-  Reader reader(*store, 1, random_text(160, 1));
+  Reader reader(*store, random_text(160, 1));
   ASSERT_TRUE(reader.sequence().begin(3).ok());
   EXPECT_DEATH(reader.sequence().commit(random_text(4, 1)), "commit\\(\\) of other rows");
   EXPECT_DEATH(reader.sequence().commit({}), "commit\\(\\) of other rows");

@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
+#include "cli/output_file.h"
 
 namespace headrace {
 namespace {
@@ -45,15 +46,6 @@ void clear_line(CommandContext& context) {
 }
 
 std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
-
-/// Replaces what the file holds.
-Result<void> write_file(Env& env, const std::string& path, const std::string& text) {
-  const OpenMode mode = env.exists(path) ? OpenMode::read_write : OpenMode::create_new;
-  HEADRACE_TRY_ASSIGN(const auto file, env.open_file(path, mode));
-  HEADRACE_TRY(file->truncate(0));
-  const Bytes bytes = std::as_bytes(std::span(text));
-  return file->write_at(0, std::span(&bytes, 1));
-}
 
 /// A path to write to that cannot work is found before the minutes of measuring.
 Result<void> prepare_outputs(Env& env, const BenchFlags& flags) {

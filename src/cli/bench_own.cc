@@ -70,6 +70,7 @@ class OwnEngine final : public BenchEngine {
     options.sequences = workload.sequences;
     options.threads = setup_.threads;
     options.kv.type = variant_.kv_type;
+    options.kv.reuse = false;  // every round reads its prompt again
     options.kv.disk_directory = setup_.disk_directory;
     if (variant_.memory_divisor > 1) {
       options.kv.memory_bytes = std::uint64_t{workload.sequences} * workload.context_tokens() *
@@ -108,7 +109,8 @@ class OwnEngine final : public BenchEngine {
     std::vector<std::unique_ptr<Sequence>> sequences;
     std::vector<SequenceStep> parts;
     for (std::uint32_t i = 0; i < workload.sequences; ++i) {
-      HEADRACE_TRY_ASSIGN(auto sequence, engine.new_sequence());
+      // They read one prompt, and are to be measured as if they read several.
+      HEADRACE_TRY_ASSIGN(auto sequence, engine.new_sequence({.tenant = std::to_string(i)}));
       parts.push_back({sequence.get(), prompt});
       sequences.push_back(std::move(sequence));
     }

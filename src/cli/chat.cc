@@ -20,6 +20,7 @@ constexpr const char* footer =
     "\n"
     "Examples:\n"
     "  headrace chat -m model.gguf\n"
+    "  headrace chat -m model.gguf --session monday --kv-disk ~/kv:20GiB\n"
     "  headrace chat -m model.gguf --temperature 0.7 --kv-memory 256MiB\n"
     "  printf 'Hello!\\nTell me more.\\n' | headrace chat -m model.gguf > answers.txt";
 
@@ -32,12 +33,26 @@ constexpr const char* help =
 struct ChatFlags {
   EngineFlags engine;
   SamplingFlags sampling;
+  std::string session;
 };
 
 class ChatLoop {
  public:
-  ChatLoop(CommandContext& context, Engine& engine, const GenerateOptions& options)
-      : context_(context), conversation_(engine), options_(options) {}
+  ChatLoop(CommandContext& context, Engine& engine, const ChatFlags& flags)
+      : context_(context),
+        conversation_(engine),
+        options_(flags.sampling.options),
+        session_(flags.session) {}
+
+  Result<void> resume() {
+    if (session_.empty()) return {};
+    HEADRACE_TRY(conversation_.resume(session_));
+    if (conversation_.messages() > 0) {
+      context_.err << "(session " << session_ << " goes on after " << conversation_.messages()
+                   << " messages)" << std::endl;
+    }
+    return {};
+  }
 
   /// Reads lines until the input or the user ends. Returns the exit code.
   int run() {
@@ -103,6 +118,10 @@ class ChatLoop {
     }
     const bool answered = generation.ok() && !(stopped && generation->tokens.empty());
     if (answered) context_.out << std::endl;
+    if (answered && !session_.empty()) {
+      const Result<void> saved = conversation_.save();
+      if (!saved.ok()) return report_error(context_.err, saved.error(), Phase::running);
+    }
     if (stopped) {
       context_.interrupts.clear();
       context_.err << (answered ? "(stopped)" : "(stopped; what you said is taken back)")
@@ -117,6 +136,7 @@ class ChatLoop {
   CommandContext& context_;
   Conversation conversation_;
   GenerateOptions options_;
+  const std::string session_;
 };
 
 int chat(const ChatFlags& flags, CommandContext& context) {
@@ -133,7 +153,9 @@ int chat(const ChatFlags& flags, CommandContext& context) {
   }
   if (context.in_is_terminal)
     context.err << (*engine)->model().name << "; /help says what there is\n";
-  return ChatLoop(context, **engine, flags.sampling.options).run();
+  ChatLoop loop(context, **engine, flags);
+  const Result<void> resumed = loop.resume();
+  return resumed.ok() ? loop.run() : fail(resumed.error());
 }
 
 }  // namespace
@@ -143,6 +165,7 @@ Command add_chat(CLI::App& program) {
   CLI::App* command = program.add_subcommand("chat", "A conversation in the terminal");
   flags->engine.add_to(*command, 0);
   flags->sampling.add_to(*command, 0);
+  add_session_option(*command, flags->session);
   command->footer(footer);
   return {command, [flags](CommandContext& context) { return chat(*flags, context); }};
 }

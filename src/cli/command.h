@@ -23,6 +23,7 @@ Command add_chat(CLI::App& program);
 Command add_perplexity(CLI::App& program);
 Command add_inspect(CLI::App& program);
 Command add_bench(CLI::App& program);
+Command add_trace(CLI::App& program);
 Command add_verify(CLI::App& program);
 
 /// The whole program: parses the command line, runs the command. Returns the exit code. Throws

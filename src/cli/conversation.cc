@@ -1,6 +1,7 @@
 #include "cli/conversation.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace headrace {
@@ -43,6 +44,11 @@ Result<Generation> Conversation::answer(const GenerateOptions& options) {
                      " tokens and the context has " + std::to_string(engine_.context()) +
                      "; say less, or start anew with /reset"};
   }
+  if (!saved_tokens_.empty()) {
+    HEADRACE_TRY_ASSIGN(sequence_, engine_.new_sequence());
+    HEADRACE_TRY(sequence_->append(saved_tokens_, options.on_progress, nullptr));
+    saved_tokens_.clear();
+  }
   std::optional<std::size_t> from;
   if (sequence_ != nullptr) from = unread_from(engine_, sequence_->tokens(), full);
   if (!from.has_value()) {
@@ -53,8 +59,37 @@ Result<Generation> Conversation::answer(const GenerateOptions& options) {
   return sequence_->generate(std::span(full).subspan(*from), options);
 }
 
+Result<void> Conversation::resume(const std::string& session) {
+  session_ = session;
+  Result<SessionState> state = engine_.read_session(session);
+  if (!state.ok() && state.error().code == ErrorCode::not_found) return {};
+  if (!state.ok()) return std::move(state).error();
+  const auto note = nlohmann::json::parse(state->note, nullptr, false);
+  if (!note.is_array()) {
+    return Error{ErrorCode::corrupt, "session '" + session +
+                                         "' holds no conversation; it was saved by `headrace run "
+                                         "--raw`, which can go on with it"};
+  }
+  for (const nlohmann::json& message : note) {
+    messages_.push_back({message.value("role", ""), message.value("content", "")});
+  }
+  saved_tokens_ = std::move(state->tokens);
+  return {};
+}
+
+Result<void> Conversation::save() {
+  if (sequence_ == nullptr) return {};
+  nlohmann::json note = nlohmann::json::array();
+  for (const ChatMessage& message : messages_) {
+    note.push_back({{"role", message.role}, {"content", message.content}});
+  }
+  constexpr auto replace = nlohmann::json::error_handler_t::replace;
+  return engine_.save_session(session_, *sequence_, note.dump(-1, ' ', false, replace));
+}
+
 void Conversation::reset() {
   messages_.clear();
+  saved_tokens_.clear();
   sequence_.reset();
 }
 

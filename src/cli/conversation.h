@@ -35,6 +35,14 @@ class Conversation {
   /// Sequence::generate(), and invalid_argument when the conversation no longer fits the context.
   Result<Generation> say(const std::string& text, const GenerateOptions& options);
 
+  /// Goes on where a saved conversation stopped; a name that is new starts one. What was lost of
+  /// it is read again by the next say(). Errors: those of Engine::read_session() but not_found, and
+  /// corrupt (the session is none of a conversation).
+  Result<void> resume(const std::string& session);
+  /// Saves the conversation under the name given to resume(). Errors: those of
+  /// Engine::save_session().
+  Result<void> save();
+
   /// Forgets everything.
   void reset();
 
@@ -46,6 +54,8 @@ class Conversation {
   Engine& engine_;
   std::vector<ChatMessage> messages_;
   std::unique_ptr<Sequence> sequence_;  // null: nothing read yet
+  std::string session_;
+  std::vector<TokenId> saved_tokens_;  // of the session, to be read first
 };
 
 }  // namespace headrace

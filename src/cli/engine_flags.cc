@@ -36,6 +36,14 @@ Result<KvType> parse_kv_type(std::string_view name) {
                "there is no KV type '" + std::string(name) + "'; there are " + kv_type_names()};
 }
 
+void add_session_option(CLI::App& command, std::string& session) {
+  command
+      .add_option("--session", session,
+                  "Go on with the conversation of this name, and save it in --kv-disk after every "
+                  "answer")
+      ->type_name("NAME");
+}
+
 void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
   options_.context = context;
   const std::string context_default = context == 0 ? "default: what the model was trained for"
@@ -59,9 +67,44 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->group(group);
   command
       .add_option("--kv-disk", kv_disk_,
-                  "Where pages go that do not fit, and how much room they may take there "
-                  "(default: the temporary directory)")
+                  "Where pages go that do not fit, and how much room they may take there. What is "
+                  "read stays there, and a later run that begins with the same text starts from it "
+                  "(default: the temporary directory, and nothing stays)")
       ->type_name("DIR[:SIZE]")
+      ->group(group);
+  command
+      .add_flag("--kv-keep,!--no-kv-keep", keep_,
+                "Whether what is in --kv-disk stays for later runs (default: it does)")
+      ->group(group);
+  command
+      .add_option("--kv-disk-io", disk_io_,
+                  "buffered (through the system's cache, default) or direct (past it)")
+      ->check(CLI::IsMember({"buffered", "direct"}))
+      ->type_name("HOW")
+      ->group(group);
+  command
+      .add_option("--kv-disk-codec", options_.kv.disk_codec,
+                  "How pages are kept on disk: raw (default) or lossless (smaller)")
+      ->type_name("CODEC")
+      ->group(group);
+  command
+      .add_option(
+          "--kv-host-percent", options_.kv.host_percent,
+          "Percent of --kv-memory for pages that are kept encoded in memory before the rest "
+          "goes to disk (default: 0)")
+      ->type_name("N")
+      ->group(group);
+  command
+      .add_option("--kv-host-codec", options_.kv.host_codec,
+                  "How those are kept: lossless (default) or raw")
+      ->type_name("CODEC")
+      ->group(group);
+  command
+      .add_option(
+          "--kv-policy", options_.kv.policy,
+          "Which blocks that no text uses leave first: lru, fifo, s3fifo, lrfu, cost or auto "
+          "(default: auto)")
+      ->type_name("NAME")
       ->group(group);
   command
       .add_option("--kv-type", kv_type_,
@@ -91,6 +134,7 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
 
 Result<EngineOptions> EngineFlags::options() const {
   EngineOptions options = options_;
+  options.kv.disk_direct = disk_io_ == "direct";
   options.sequences = 1;  // every command works on one at a time
   if (!kv_type_.empty()) {
     HEADRACE_TRY_ASSIGN(options.kv.type, parse_kv_type(kv_type_));
@@ -108,6 +152,7 @@ Result<EngineOptions> EngineFlags::options() const {
   if (!kv_disk_.empty()) {
     HEADRACE_TRY_ASSIGN(const DiskPlace place, parse_disk_place(kv_disk_));
     options.kv.disk_directory = place.directory;
+    options.kv.keep_disk = keep_;
     options.kv.disk_bytes = place.bytes;
   }
   return options;

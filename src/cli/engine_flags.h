@@ -29,6 +29,9 @@ std::string kv_type_names();
 /// Errors: invalid_argument, with the names that there are.
 Result<KvType> parse_kv_type(std::string_view name);
 
+/// --session NAME.
+void add_session_option(CLI::App& command, std::string& session);
+
 class EngineFlags {
  public:
   /// `context`: the default of --context. Must outlive the parsing.
@@ -41,6 +44,8 @@ class EngineFlags {
   std::string kv_memory_;
   std::string kv_disk_;
   std::string kv_type_;
+  std::string disk_io_;
+  bool keep_ = true;
 };
 
 }  // namespace headrace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,8 @@ class FakeEngine final : public Engine {
   std::function<void(std::vector<float>& row, std::span<const TokenId> tokens)> fill_logits;
   std::function<void()> before_each_token;
   Result<void> fail_reading;  // what reading tokens says
+  Result<void> fail_saving;   // what save_session() says
+  std::map<std::string, SessionState> sessions;
   int sequences_made = 0;
   std::vector<std::vector<TokenId>> reads;  // prompts of append() and generate(), in order
 
@@ -70,7 +73,19 @@ class FakeEngine final : public Engine {
     return tokens;
   }
 
-  Result<std::unique_ptr<Sequence>> new_sequence() override;
+  Result<void> save_session(const std::string& name, Sequence& sequence,
+                            std::string_view note) override {
+    HEADRACE_TRY(fail_saving);
+    sessions[name] = {{sequence.tokens().begin(), sequence.tokens().end()}, std::string(note), ""};
+    return {};
+  }
+  Result<SessionState> read_session(const std::string& name) override {
+    const auto session = sessions.find(name);
+    if (session == sessions.end()) return Error{ErrorCode::not_found, "there is no such session"};
+    return session->second;
+  }
+  using Engine::new_sequence;
+  Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) override;
   Result<void> append_together(std::span<const SequenceStep> steps) override {
     for (const SequenceStep& step : steps) {
       HEADRACE_TRY(step.sequence->append(step.tokens, nullptr, nullptr));
@@ -113,6 +128,13 @@ class FakeSequence final : public Sequence {
     return {};
   }
 
+  Result<std::unique_ptr<Sequence>> fork() override {
+    auto copy = std::make_unique<FakeSequence>(engine_);
+    copy->tokens_ = tokens_;
+    copy->row_ = row_;
+    return std::unique_ptr<Sequence>(std::move(copy));
+  }
+
   // Like the real one, leaves the last token of an answer unread.
   Result<Generation> generate(std::span<const TokenId> prompt,
                               const GenerateOptions& options) override {
@@ -151,7 +173,7 @@ class FakeSequence final : public Sequence {
   std::vector<float> row_;
 };
 
-inline Result<std::unique_ptr<Sequence>> FakeEngine::new_sequence() {
+inline Result<std::unique_ptr<Sequence>> FakeEngine::new_sequence(const SequenceOptions&) {
   ++sequences_made;
   return std::unique_ptr<Sequence>(std::make_unique<FakeSequence>(*this));
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/conversation.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
 #include "cli/progress.h"
@@ -24,14 +25,18 @@ constexpr const char* footer =
 struct RunFlags {
   EngineFlags engine;
   SamplingFlags sampling;
-  std::string file, prompt;
+  std::string file, prompt, session;
   bool raw = false, chat = false, json = false;
 };
+
+bool uses_template(const Engine& engine, const RunFlags& flags) {
+  return flags.chat || (!flags.raw && engine.model().has_chat_template);
+}
 
 Result<std::vector<TokenId>> prompt_tokens(const Engine& engine, const RunFlags& flags,
                                            const std::string& text) {
   std::vector<TokenId> tokens;
-  if (flags.chat || (!flags.raw && engine.model().has_chat_template)) {
+  if (uses_template(engine, flags)) {
     const std::vector<ChatMessage> messages = {{"user", text}};
     HEADRACE_TRY_ASSIGN(tokens, engine.chat_prompt(messages));
   } else {
@@ -43,10 +48,33 @@ Result<std::vector<TokenId>> prompt_tokens(const Engine& engine, const RunFlags&
   return tokens;
 }
 
+/// Says `text` in the conversation of --session, and saves it.
+Result<Generation> answer_in_session(Engine& engine, const RunFlags& flags, const std::string& text,
+                                     const GenerateOptions& options) {
+  Conversation conversation(engine);
+  HEADRACE_TRY(conversation.resume(flags.session));
+  HEADRACE_TRY_ASSIGN(Generation generation, conversation.say(text, options));
+  HEADRACE_TRY(conversation.save());
+  return generation;
+}
+
+/// Continues the text of --session with `text` as it is, and saves it.
+Result<Generation> continue_session(Engine& engine, const RunFlags& flags, const std::string& text,
+                                    const GenerateOptions& options) {
+  Result<SessionState> state = engine.read_session(flags.session);
+  if (!state.ok() && state.error().code != ErrorCode::not_found) return std::move(state).error();
+  HEADRACE_TRY_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence());
+  if (state.ok()) HEADRACE_TRY(sequence->append(state->tokens, options.on_progress, nullptr));
+  HEADRACE_TRY_ASSIGN(const std::vector<TokenId> prompt,
+                      engine.tokenize(text, {.add_special = !state.ok()}));
+  HEADRACE_TRY_ASSIGN(Generation generation, sequence->generate(prompt, options));
+  HEADRACE_TRY(engine.save_session(flags.session, *sequence, ""));
+  return generation;
+}
+
 /// Generates; streams the text to `text_out`. After a write that failed, `text_out` says so.
 Result<Generation> generate(CommandContext& context, Engine& engine, const RunFlags& flags,
-                            const std::vector<TokenId>& prompt, std::ostream& text_out) {
-  HEADRACE_TRY_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence());
+                            const std::string& text, std::ostream& text_out) {
   Progress progress(context, "reading");
   GenerateOptions options = flags.sampling.options;
   options.on_progress = [&](std::uint32_t done, std::uint32_t total) {
@@ -58,6 +86,12 @@ Result<Generation> generate(CommandContext& context, Engine& engine, const RunFl
     text_out << piece << std::flush;
     return text_out.good() && !context.interrupts.pending();
   };
+  if (!flags.session.empty()) {
+    return uses_template(engine, flags) ? answer_in_session(engine, flags, text, options)
+                                        : continue_session(engine, flags, text, options);
+  }
+  HEADRACE_TRY_ASSIGN(const std::vector<TokenId> prompt, prompt_tokens(engine, flags, text));
+  HEADRACE_TRY_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence());
   return sequence->generate(prompt, options);
 }
 
@@ -71,11 +105,9 @@ int run(const RunFlags& flags, CommandContext& context) {
   if (!text.ok()) return fail(text.error(), Phase::opening);
   const auto engine = context.open_engine(*options);
   if (!engine.ok()) return fail(engine.error(), Phase::opening);
-  const auto prompt = prompt_tokens(**engine, flags, *text);
-  if (!prompt.ok()) return fail(prompt.error(), Phase::opening);
 
   std::ostream& text_out = flags.json ? context.err : context.out;
-  const Result<Generation> generation = generate(context, **engine, flags, *prompt, text_out);
+  const Result<Generation> generation = generate(context, **engine, flags, *text, text_out);
   if (!text_out.good()) return fail(output_failed(), Phase::running);
   if (!generation.ok() && generation.error().code == ErrorCode::cancelled &&
       context.interrupts.pending()) {
@@ -111,6 +143,7 @@ Command add_run(CLI::App& program) {
       "One JSON object with text, tokens and figures on stdout; everything else goes to stderr");
   flags->engine.add_to(*command, 0);
   flags->sampling.add_to(*command, 128);
+  add_session_option(*command, flags->session);
   command->footer(footer);
   return {command, [flags](CommandContext& context) { return run(*flags, context); }};
 }

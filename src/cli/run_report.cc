@@ -12,7 +12,11 @@ void print_summary(std::ostream& out, const RunReport& report) {
   const Generation& generation = report.generation;
   const KvStats kv = report.engine.kv_stats();
   Table table;
-  table.row("prompt", format_count(generation.prompt_tokens) + " tokens in " +
+  const std::string reused =
+      generation.reused_tokens == 0
+          ? ""
+          : " (" + format_count(generation.reused_tokens) + " of them from the cache)";
+  table.row("prompt", format_count(generation.prompt_tokens) + " tokens" + reused + " in " +
                           format_seconds(generation.prefill_seconds) + ", " +
                           format_rate(generation.prefill_tokens_per_second()));
   table.row("answer", format_count(generation.tokens.size()) + " tokens in " +
@@ -26,6 +30,9 @@ void print_summary(std::ostream& out, const RunReport& report) {
   table.row("KV needed", format_byte_count(kv.kv_bytes_needed));
   table.row("KV memory", format_byte_count(kv.kv_bytes_peak) + " at most, limit " +
                              format_byte_count(kv.kv_bytes_limit));
+  if (kv.pages_filled_from_host > 0) {
+    table.row("from memory", format_count(kv.pages_filled_from_host) + " pages decoded");
+  }
   if (kv.pages_written > 0 || kv.pages_filled_from_disk > 0) {
     table.row("disk", format_count(kv.pages_written) + " pages written, " +
                           format_byte_count(kv.disk_bytes_peak) + " at most");
@@ -47,6 +54,7 @@ std::string to_json(const RunReport& report) {
       {"tokens", generation.tokens},
       {"finish_reason", generation.finish_reason},
       {"prompt_tokens", generation.prompt_tokens},
+      {"reused_tokens", generation.reused_tokens},
       {"prefill_seconds", generation.prefill_seconds},
       {"decode_seconds", generation.decode_seconds},
       {"prefill_tokens_per_second", generation.prefill_tokens_per_second()},
@@ -57,7 +65,9 @@ std::string to_json(const RunReport& report) {
       {"kv_bytes_peak", kv.kv_bytes_peak},
       {"kv_bytes_limit", kv.kv_bytes_limit},
       {"pages_filled",
-       {{"disk", kv.pages_filled_from_disk}, {"replay", kv.pages_filled_by_replay}}},
+       {{"host", kv.pages_filled_from_host},
+        {"disk", kv.pages_filled_from_disk},
+        {"replay", kv.pages_filled_by_replay}}},
       {"pages_damaged", kv.pages_damaged},
       {"pages_written", kv.pages_written},
       {"disk_bytes_peak", kv.disk_bytes_peak},

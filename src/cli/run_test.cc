@@ -108,7 +108,7 @@ TEST_F(Run, JsonIsTheOnlyThingOnStandardOutput) {
   EXPECT_EQ(summary["kv_bytes_needed"], 8000);
   EXPECT_EQ(summary["kv_bytes_peak"], 990);
   EXPECT_EQ(summary["kv_bytes_limit"], 1000);
-  EXPECT_EQ(summary["pages_filled"], nlohmann::json({{"disk", 5}, {"replay", 1}}));
+  EXPECT_EQ(summary["pages_filled"], nlohmann::json({{"disk", 5}, {"host", 0}, {"replay", 1}}));
   EXPECT_EQ(summary["pages_damaged"], 2);
   EXPECT_EQ(summary["pages_written"], 7);
   EXPECT_EQ(summary["disk_bytes_peak"], 7000);

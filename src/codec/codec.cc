@@ -1,7 +1,9 @@
 #include "codec/codec.h"
 
-#include <string>
+#include <algorithm>
+#include <cstring>
 
+#include "codec/codecs.h"
 #include "codec/group_layout.h"
 
 namespace headrace {
@@ -28,6 +30,16 @@ class RawCodec final : public Codec {
   }
 };
 
+struct NamedCodec {
+  const char* name;
+  const Codec& (*get)();
+};
+
+constexpr NamedCodec codecs[] = {
+    {"raw", raw_codec}, {"lossless", lossless_codec}, {"q8", q8_codec}, {"k8v4", k8v4_codec},
+    {"q4", q4_codec},
+};
+
 }  // namespace
 
 const Codec& raw_codec() {
@@ -35,6 +47,33 @@ const Codec& raw_codec() {
   return codec;
 }
 
-const Codec* find_codec(CodecId id) { return id == CodecId::raw ? &raw_codec() : nullptr; }
+const Codec* find_codec(CodecId id) {
+  for (const NamedCodec& codec : codecs) {
+    if (codec.get().id() == id) return &codec.get();
+  }
+  return nullptr;
+}
+
+Result<const Codec*> find_codec(std::string_view name) {
+  for (const NamedCodec& codec : codecs) {
+    if (codec.name == name) return &codec.get();
+  }
+  return Error{ErrorCode::invalid_argument,
+               "there is no codec '" + std::string(name) + "'; there are " + codec_names()};
+}
+
+const char* to_string(CodecId id) {
+  for (const NamedCodec& codec : codecs) {
+    if (codec.get().id() == id) return codec.name;
+  }
+  return "?";
+}
+
+std::string codec_names() {
+  std::string names;
+  for (const NamedCodec& codec : codecs)
+    names += (names.empty() ? "" : ", ") + std::string(codec.name);
+  return names;
+}
 
 }  // namespace headrace

@@ -1,8 +1,10 @@
 // Codec: how a page of the pool becomes bytes to store, and back. What each codec stores is in
-// docs/formats/; its number is part of the formats.
+// docs/formats/codecs.md; its number is part of the formats.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "codec/sealed_page.h"
@@ -41,5 +43,14 @@ const Codec& raw_codec();
 
 /// nullptr: this build does not know it.
 const Codec* find_codec(CodecId id);
+
+/// By its name on the command line. Errors: invalid_argument, with the names that there are.
+Result<const Codec*> find_codec(std::string_view name);
+
+/// The name of a codec on the command line.
+const char* to_string(CodecId id);
+
+/// "raw, lossless, ...": the names that there are.
+std::string codec_names();
 
 }  // namespace headrace

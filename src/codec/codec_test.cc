@@ -1,41 +1,182 @@
+// What every codec must do.
 #include "codec/codec.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <random>
 #include <vector>
 
-#include "codec/group_layout.h"
+#include "base/hash.h"
+#include "codec/codec_test_pages.h"
 
 namespace headrace {
 namespace {
 
-TEST(RawCodec, GivesBackWhatItWasGivenAndTakesNoMoreThanThePage) {
-  const PageShape shape{.tokens = 32, .kv_heads = 2, .head_dim = 32, .type = KvType::bf16};
-  const PagePlan plan{.shape = shape, .tokens_held = 32};
-  std::vector<std::byte> page(shape.bytes());
-  for (std::size_t i = 0; i < page.size(); ++i) page[i] = static_cast<std::byte>(i * 7);
-  std::vector<std::byte> encoded(raw_codec().encoded_bytes_max(shape));
-  const std::uint64_t bytes = raw_codec().encode(plan, page, encoded);
-  EXPECT_EQ(bytes, shape.bytes());
-  std::vector<std::byte> back(shape.bytes());
-  ASSERT_TRUE(raw_codec().decode(plan, encoded, back).ok());
-  EXPECT_EQ(back, page);
-  EXPECT_TRUE(raw_codec().is_lossless());
+std::vector<std::byte> encode(const Codec& codec, const PagePlan& plan, Bytes page) {
+  std::vector<std::byte> out(codec.encoded_bytes_max(plan.shape), std::byte{0xAA});
+  const std::uint64_t used = codec.encode(plan, page, out);
+  EXPECT_LE(used, out.size());
+  out.resize(used);
+  out.shrink_to_fit();  // so that a sanitizer sees a read behind the end
+  return out;
 }
 
-TEST(RawCodec, AnEncodedPageOfAnotherLengthIsRefused) {
-  const PageShape shape{.tokens = 32, .kv_heads = 2, .head_dim = 32, .type = KvType::f16};
-  const PagePlan plan{.shape = shape, .tokens_held = 9};
-  std::vector<std::byte> page(shape.bytes());
-  const std::vector<std::byte> encoded(grouped_bytes(shape, 9) - 1);
-  const auto decoded = raw_codec().decode(plan, encoded, page);
-  ASSERT_FALSE(decoded.ok());
-  EXPECT_EQ(decoded.error().code, ErrorCode::corrupt);
+std::vector<std::byte> decode(const Codec& codec, const PagePlan& plan, Bytes encoded) {
+  std::vector<std::byte> page(plan.shape.bytes(), std::byte{0xEE});
+  const auto decoded = codec.decode(plan, encoded, page);
+  EXPECT_TRUE(decoded.ok()) << describe(plan) << ": " << decoded.error().message;
+  return page;
 }
 
-TEST(Codecs, AreFoundByNumber) {
-  EXPECT_EQ(find_codec(CodecId::raw), &raw_codec());
-  EXPECT_EQ(find_codec(static_cast<CodecId>(60'000)), nullptr);
+std::vector<PagePlan> plans() {
+  std::vector<PagePlan> plans;
+  for (const KvType type : kv_types) {
+    for (const std::uint32_t head_dim : {32U, 64U, 80U, 96U, 128U, 256U}) {
+      if (type == KvType::q8 && head_dim % 32 != 0) continue;
+      const PageShape shape = {.tokens = 64, .kv_heads = 2, .head_dim = head_dim, .type = type};
+      for (const std::uint32_t held : {64U, 1U, 16U, 37U}) {
+        for (const std::uint32_t layer : {1U, 7U}) {
+          plans.push_back({shape, held, layer, 30, layer == 1 ? 0U : 640U});
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+class Codecs : public testing::TestWithParam<const char*> {
+ protected:
+  const Codec& codec_ = **find_codec(std::string_view(GetParam()));
+};
+
+TEST_P(Codecs, IsFoundByItsNumberAndItsName) {
+  EXPECT_EQ(find_codec(codec_.id()), &codec_);
+  EXPECT_STREQ(to_string(codec_.id()), GetParam());
+  EXPECT_NE(codec_names().find(GetParam()), std::string::npos);
+}
+
+TEST_P(Codecs, GivesBackAWholePage) {
+  for (const PagePlan& plan : plans()) {
+    const std::vector<std::byte> page = model_page(plan);
+    const std::vector<std::byte> back = decode(codec_, plan, encode(codec_, plan, page));
+    if (codec_.is_lossless()) {
+      ASSERT_EQ(back, page) << describe(plan);
+    }
+  }
+}
+
+TEST_P(Codecs, AnyBitsGoThroughALosslessCodec) {
+  if (!codec_.is_lossless()) GTEST_SKIP();
+  for (const PagePlan& plan : plans()) {
+    const std::vector<std::byte> page = noise_page(plan);
+    ASSERT_EQ(decode(codec_, plan, encode(codec_, plan, page)), page) << describe(plan);
+    const std::vector<std::byte> zeros(page.size());
+    ASSERT_EQ(decode(codec_, plan, encode(codec_, plan, zeros)), zeros) << describe(plan);
+  }
+}
+
+TEST_P(Codecs, EncodesTheSameBytesEachTime) {
+  for (const PagePlan& plan : plans()) {
+    const std::vector<std::byte> page = model_page(plan);
+    ASSERT_EQ(encode(codec_, plan, page), encode(codec_, plan, page)) << describe(plan);
+  }
+}
+
+TEST_P(Codecs, APageCutShortAtAnyLengthIsRefused) {
+  for (const KvType type : kv_types) {
+    const PagePlan plan = {{16, 1, 32, type}, 16, 7, 30, 640};
+    const std::vector<std::byte> good = encode(codec_, plan, model_page(plan));
+    std::vector<std::byte> page(plan.shape.bytes());
+    for (std::size_t length = 0; length < good.size(); ++length) {
+      const std::vector<std::byte> cut(good.begin(), good.begin() + static_cast<long>(length));
+      const auto decoded = codec_.decode(plan, cut, page);
+      ASSERT_FALSE(decoded.ok()) << describe(plan) << ", " << length;
+      ASSERT_EQ(decoded.error().code, ErrorCode::corrupt);
+    }
+    std::vector<std::byte> longer = good;
+    longer.push_back(std::byte{0});
+    EXPECT_FALSE(codec_.decode(plan, longer, page).ok()) << describe(plan);
+  }
+}
+
+TEST_P(Codecs, DamageDecodesToAPageOrAnErrorAndNothingElse) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937 random(seed);
+  for (const KvType type : kv_types) {
+    const PagePlan plan = {{64, 2, 64, type}, 50, 7, 30, 640};
+    const std::vector<std::byte> good = encode(codec_, plan, model_page(plan));
+    std::vector<std::byte> page(plan.shape.bytes());
+    for (int round = 0; round < 300; ++round) {
+      std::vector<std::byte> bytes = good;
+      for (auto changes = random() % 8 + 1; changes > 0; --changes) {
+        // Half of them in the front, where tables are.
+        const std::size_t range =
+            random() % 2 == 0 ? bytes.size() : std::min<std::size_t>(800, bytes.size());
+        bytes[random() % range] = static_cast<std::byte>(random());
+      }
+      if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+      bytes.shrink_to_fit();
+      const auto decoded = codec_.decode(plan, bytes, page);
+      ASSERT_TRUE(decoded.ok() || decoded.error().code == ErrorCode::corrupt);
+    }
+    for (int round = 0; round < 300; ++round) {
+      std::vector<std::byte> bytes(random() % (2 * good.size()));
+      for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+      if (!bytes.empty()) bytes[0] = static_cast<std::byte>(random() % 2);
+      (void)codec_.decode(plan, bytes, page).ok();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Codecs, testing::Values("raw", "lossless", "q8", "k8v4", "q4"),
+                         [](const auto& codec) {
+                           std::string name = codec.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+TEST(LosslessCodec, SavesWhatTheTypeLeavesRoomFor) {
+  struct Case {
+    KvType type;
+    double most;  // of the bytes of the page
+  };
+  for (const Case& c : {Case{KvType::f16, 0.86}, Case{KvType::bf16, 0.7}, Case{KvType::i16, 0.72},
+                        Case{KvType::f32, 0.85}, Case{KvType::q8, 1.001}}) {
+    const PagePlan plan = {{256, 3, 64, c.type}, 256, 7, 30, 512};
+    const std::vector<std::byte> page = model_page(plan);
+    EXPECT_LE(static_cast<double>(encode(*find_codec(CodecId::lossless), plan, page).size()),
+              c.most * static_cast<double>(page.size()))
+        << describe(plan);
+  }
+}
+
+TEST(LosslessCodec, TilesBehindTheTokensCostNothing) {
+  const Codec& codec = *find_codec(CodecId::lossless);
+  for (const KvType type : kv_types) {
+    const PagePlan tail = {{256, 3, 64, type}, 16, 7, 30, 512};
+    const PagePlan small = {{16, 3, 64, type}, 16, 7, 30, 512};
+    EXPECT_EQ(encode(codec, tail, model_page(tail)), encode(codec, small, model_page(small)))
+        << describe(tail);
+  }
+}
+
+TEST(LosslessCodec, NoiseIsStoredRawForOneByte) {
+  const PagePlan plan = {{64, 2, 64, KvType::f16}, 64, 7, 30, 640};
+  std::mt19937 random(7);
+  std::vector<std::byte> page(plan.shape.bytes());
+  for (std::byte& byte : page) byte = static_cast<std::byte>(random());
+  EXPECT_EQ(encode(*find_codec(CodecId::lossless), plan, page).size(), page.size() + 1);
+}
+
+TEST(Codec, AnUnknownNameIsRefusedWithThoseThatThereAre) {
+  const auto found = find_codec("zip");
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, ErrorCode::invalid_argument);
+  EXPECT_NE(found.error().message.find("lossless"), std::string::npos);
+  EXPECT_EQ(find_codec(CodecId{999}), nullptr);
 }
 
 }  // namespace

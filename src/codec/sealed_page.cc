@@ -11,7 +11,8 @@
 namespace headrace {
 namespace {
 
-// Offsets of the fields, all little-endian. docs/formats/segment.md is the other copy of this table.
+// Offsets of the fields, all little-endian. docs/formats/segment.md is the other copy of this
+// table.
 constexpr std::size_t block_at = 0;
 constexpr std::size_t model_at = 16;
 constexpr std::size_t layer_at = 32;
@@ -71,6 +72,15 @@ Error other_digest(const char* field, const Digest128& stored, const Digest128& 
 }
 
 }  // namespace
+
+Result<void> check_page_shape(const PageShape& shape) {
+  PageIdentity identity;
+  identity.shape = shape;
+  identity.tokens_held = shape.tokens;
+  const char* const field = impossible_field(identity);
+  if (field == nullptr) return {};
+  return corrupt("no page has this " + std::string(field));
+}
 
 void encode_sealed_page(const SealedPage& page, MutableBytes out) {
   const PageIdentity& identity = page.identity;

@@ -15,7 +15,14 @@ namespace headrace {
 
 /// How the payload is encoded. The values are part of the format: never renumber.
 enum class CodecId : std::uint16_t {
-  raw = 0,  ///< the pool page in groups of tokens
+  raw = 0,        ///< the pool page in groups of tokens
+  lossless = 1,   ///< entropy-coded
+  q8 = 2,         ///< 8 bits a value
+  k8v4 = 3,       ///< keys 8 bits, values 4
+  q4 = 4,         ///< 4 bits a value
+  q8_delta = 18,  ///< the same three, entropy-coded
+  k8v4_delta = 19,
+  q4_delta = 20,
 };
 
 /// Names one page in every tier: a block and a layer of it.
@@ -52,6 +59,9 @@ void encode_sealed_page(const SealedPage& page, MutableBytes out);
 /// Reads a page that is under a checksum already. Errors: corrupt (values that no page can have).
 /// The codec may be one that this build does not know.
 Result<SealedPage> decode_sealed_page(Bytes in);
+
+/// Errors: corrupt (no page has this shape).
+Result<void> check_page_shape(const PageShape& shape);
 
 /// Errors: corrupt, naming the first field in which the stored page is another one.
 Result<void> verify_identity(const PageIdentity& stored, const PageIdentity& wanted);

@@ -6,7 +6,6 @@
 #include <functional>
 #include <string>
 
-
 namespace headrace {
 namespace {
 
@@ -44,9 +43,8 @@ TEST(SealedPage, SurvivesARoundTrip) {
 }
 
 TEST(SealedPage, APageIsFullUnlessItSaysOtherwise) {
-  const PageIdentity identity{.key = {},
-                              .model = {},
-                              .shape = {.tokens = 64, .kv_heads = 1, .head_dim = 16}};
+  const PageIdentity identity{
+      .key = {}, .model = {}, .shape = {.tokens = 64, .kv_heads = 1, .head_dim = 16}};
   EXPECT_EQ(identity.tokens_held, 64U);
 }
 

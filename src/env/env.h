@@ -156,6 +156,9 @@ class Env {
   // Time. Monotonic, for measuring and for time limits.
   virtual std::chrono::nanoseconds now() = 0;
 
+  /// Of the calendar, since 1970: for people to read.
+  virtual std::uint64_t unix_seconds() = 0;
+
   // Randomness, for names and seeds.
   virtual std::uint64_t random() = 0;
 

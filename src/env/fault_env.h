@@ -45,6 +45,7 @@ class FaultEnv final : public Env {
   bool exists(const std::string& path) override { return base_.exists(path); }
   std::string temporary_directory() override { return base_.temporary_directory(); }
   std::chrono::nanoseconds now() override { return base_.now(); }
+  std::uint64_t unix_seconds() override { return base_.unix_seconds(); }
   std::uint64_t random() override { return base_.random(); }
   std::unique_ptr<Executor> new_executor(std::size_t threads) override {
     return base_.new_executor(threads);

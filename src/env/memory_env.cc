@@ -83,6 +83,11 @@ std::chrono::nanoseconds MemoryEnv::now() {
   return clock_;
 }
 
+std::uint64_t MemoryEnv::unix_seconds() {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::seconds>(now()).count());
+}
+
 std::uint64_t MemoryEnv::random() {
   const std::lock_guard lock(mutex_);
   // SplitMix64: well spread from any seed, also from 0.

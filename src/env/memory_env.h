@@ -71,6 +71,7 @@ class MemoryEnv final : public Env {
   std::string temporary_directory() override;
   Result<ProgramOutput> run_program(const ProgramStart& start) override;
   std::chrono::nanoseconds now() override;
+  std::uint64_t unix_seconds() override;
   std::uint64_t random() override;
   std::unique_ptr<Executor> new_executor(std::size_t threads) override;
   std::unique_ptr<IoQueue> new_io_queue(std::size_t depth) override;

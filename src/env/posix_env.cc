@@ -99,6 +99,11 @@ class PosixEnv final : public Env {
     return run_posix_program(start);
   }
 
+  std::uint64_t unix_seconds() override {
+    const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::seconds>(since_1970).count());
+  }
   std::chrono::nanoseconds now() override {
     return std::chrono::steady_clock::now().time_since_epoch();
   }

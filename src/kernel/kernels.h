@@ -128,6 +128,36 @@ constexpr std::size_t fold_scratch_floats(std::uint32_t page_tokens) {
   return std::size_t{fold_vectors_max} * page_tokens * 2;  // scores, and weights in another type
 }
 
+/// Entropy-coded streams: lanes that take turns, slots of a table, and the least state between two
+/// symbols.
+inline constexpr std::uint32_t rans_lanes = 32;
+inline constexpr std::uint32_t rans_bits = 12;
+inline constexpr std::uint32_t rans_slots = 1U << rans_bits;
+inline constexpr std::uint32_t rans_state_min = 1U << 16;
+
+/// Where the reading of an entropy-coded stream is.
+struct RansReader {
+  std::uint32_t states[rans_lanes];
+  const std::byte* next = nullptr;  ///< the words that are left
+  const std::byte* end = nullptr;
+};
+
+/// In which order the bits of 16-bit values are split into an upper and a lower byte.
+enum class HalfForm : std::uint8_t {
+  as_is,
+  sign_last,             ///< rotated left by one: the exponent of a bf16 becomes the upper byte
+  pairs_less_reference,  ///< i16 keys, [dim / 2][16 tokens][2], less a reference of their dim; 128
+                         ///< more, so that the upper byte is the nearest and not the lower whole
+};
+
+/// Bytes of a tile in 8 and in 4 bits: values, and a scale per token and 32 dims.
+constexpr std::size_t tile_bytes_8(std::uint32_t head_dim) {
+  return std::size_t{lanes} * (head_dim + 2 * ((head_dim + quant_block - 1) / quant_block));
+}
+constexpr std::size_t tile_bytes_4(std::uint32_t head_dim) {
+  return std::size_t{lanes} * (head_dim / 2 + (head_dim + quant_block - 1) / quant_block);
+}
+
 struct KernelTable {
   const char* name;
 
@@ -190,6 +220,35 @@ struct KernelTable {
   void (*fold_merge)(float* state, const float* partial, std::uint32_t head_dim);
   /// out[i] = weighted value / sum
   void (*fold_finish)(const float* state, std::uint32_t head_dim, float* out);
+
+  /// Reads `count` symbols, a multiple of rans_lanes. `table` [rans_slots]: frequency | offset in
+  /// the symbol's slots << 12 | symbol << 24. False: the words end too early, and what was read
+  /// means nothing.
+  bool (*rans_decode)(RansReader& reader, const std::uint32_t* table, std::size_t count,
+                      std::uint8_t* out);
+  /// Splits `count` values into bytes. `references` [dims of the pairs], only for that form.
+  void (*split_halves)(HalfForm form, const std::uint16_t* values, std::size_t count,
+                       const std::uint16_t* references, std::uint8_t* upper, std::uint8_t* lower);
+  /// The way back.
+  void (*join_halves)(HalfForm form, const std::uint8_t* upper, const std::uint8_t* lower,
+                      std::size_t count, const std::uint16_t* references, std::uint16_t* values);
+
+  // Codecs see a tile of a page as f32 [dim][16 tokens], K and V alike (tile-inl.h).
+  void (*load_tile)(const PageHead& page, std::uint32_t tile, float* k, float* v);
+  /// Writes what store_kv writes for these 16 tokens.
+  void (*store_tile)(const float* k, const float* v, std::uint32_t tile, const PageHead& page);
+  /// means[dim] = the sum of sums[dim][16] / tokens, as f16.
+  void (*tile_means)(const float* sums, std::uint32_t tokens, std::uint32_t head_dim,
+                     std::uint16_t* means);
+  /// x[dim][i] += sign * means[dim]
+  void (*shift_tile)(float* x, const std::uint16_t* means, float sign, std::uint32_t head_dim);
+  /// The Hadamard transform of each `size` dims, a power of two, times `factor`.
+  void (*rotate_tile)(float* x, std::uint32_t size, float factor, std::uint32_t head_dim);
+  /// Quantise a tile; return tile_bytes_8() or tile_bytes_4().
+  std::size_t (*quantize_tile_8)(const float* x, std::uint32_t head_dim, std::byte* out);
+  std::size_t (*quantize_tile_4)(const float* x, std::uint32_t head_dim, std::byte* out);
+  void (*restore_tile_8)(const std::byte* in, std::uint32_t head_dim, float* x);
+  void (*restore_tile_4)(const std::byte* in, std::uint32_t head_dim, float* x);
 
   // Of no use but to measure what a core can do at best (peak-inl.h).
   /// `steps` rounds of 8-bit dot products; returns how many additions and multiplications.

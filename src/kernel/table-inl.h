@@ -17,6 +17,8 @@
 #include "kernel/kv_i16-inl.h"
 #include "kernel/kv_q8-inl.h"
 #include "kernel/fold-inl.h"
+#include "kernel/rans-inl.h"
+#include "kernel/tile-inl.h"
 #include "kernel/peak-inl.h"
 // clang-format on
 
@@ -43,6 +45,18 @@ const KernelTable table = {
     .fold_page = fold_page,
     .fold_merge = fold_merge,
     .fold_finish = fold_finish,
+    .rans_decode = rans_decode,
+    .split_halves = split_halves,
+    .join_halves = join_halves,
+    .load_tile = load_tile,
+    .store_tile = store_tile,
+    .tile_means = tile_means,
+    .shift_tile = shift_tile,
+    .rotate_tile = rotate_tile,
+    .quantize_tile_8 = quantize_tile_8,
+    .quantize_tile_4 = quantize_tile_4,
+    .restore_tile_8 = restore_tile_8,
+    .restore_tile_4 = restore_tile_4,
     .int8_peak = int8_peak,
     .bf16_peak = bf16_peak,
     .sum_floats = sum_floats,

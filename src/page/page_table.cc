@@ -4,16 +4,17 @@
 
 namespace headrace {
 
-void PageTable::add_block() {
+void PageTable::add_block(Block& block) {
   HEADRACE_CHECK(blocks() < blocks_max_, "a sequence grows beyond its context");
-  blocks_.emplace_back();
-  pages_.resize(pages_.size() + layers_);
+  HEADRACE_CHECK(block.first_position == first_position(blocks()), "a block out of order");
+  blocks_.push_back(&block);
 }
 
-void PageTable::drop_last_block() {
-  HEADRACE_CHECK(blocks() > 0 && !blocks_.back().sealed, "a sealed block is for ever");
+Block& PageTable::drop_last_block() {
+  HEADRACE_CHECK(blocks() > 0 && !blocks_.back()->sealed, "a sealed block is for ever");
+  Block& block = *blocks_.back();
   blocks_.pop_back();
-  pages_.resize(pages_.size() - layers_);
+  return block;
 }
 
 }  // namespace headrace

@@ -1,41 +1,23 @@
-// PageTable: where the pages of one sequence are. Position -> (block, place) and block x layer ->
-// page in O(1).
+// PageTable: the blocks of one sequence in order, and so where its pages are. Position -> (block,
+// place) and block x layer -> page in O(1). Owns no block.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
-#include "base/hash.h"
-#include "page/pool.h"
+#include "page/block.h"
 
 namespace headrace {
-
-/// One page of a sequence. Open until its block is full, then sealed for ever (invariant 3).
-struct PageEntry {
-  std::optional<SlotIndex> slot;  ///< where it is resident
-  bool stored = false;            ///< a tier has it
-  Digest128 checksum;             ///< of the bytes; set when sealed
-};
-
-/// One block of a sequence.
-struct BlockEntry {
-  Digest128 key;  ///< set when sealed
-  bool sealed = false;
-};
 
 class PageTable {
  public:
   PageTable(std::uint32_t layers, std::uint32_t tokens_per_block, std::uint32_t blocks_max)
       : layers_(layers), tokens_per_block_(tokens_per_block), blocks_max_(blocks_max) {
     blocks_.reserve(blocks_max);
-    pages_.reserve(std::size_t{blocks_max} * layers);
   }
 
   /// Bytes that a table for `blocks_max` blocks holds.
-  static std::uint64_t bytes(std::uint32_t layers, std::uint32_t blocks_max) {
-    return blocks_max * (sizeof(BlockEntry) + std::uint64_t{layers} * sizeof(PageEntry));
-  }
+  static std::uint64_t bytes(std::uint32_t blocks_max) { return blocks_max * sizeof(Block*); }
 
   std::uint32_t block_of(std::uint32_t position) const { return position / tokens_per_block_; }
   std::uint32_t first_position(std::uint32_t block) const { return block * tokens_per_block_; }
@@ -44,26 +26,25 @@ class PageTable {
   std::uint32_t blocks_max() const { return blocks_max_; }
   std::uint32_t layers() const { return layers_; }
 
-  /// Appends an open block without slots. There must be room.
-  void add_block();
-  /// Takes an open block away again. Its slots must have been given back.
-  void drop_last_block();
+  /// There must be room, and `block` must follow the last one.
+  void add_block(Block& block);
+  /// Takes the last block away, an open one, and returns it.
+  Block& drop_last_block();
+  /// Puts a sealed block with the same tokens in the place of one.
+  void replace_block(std::uint32_t index, Block& block) { blocks_[index] = &block; }
 
-  BlockEntry& block(std::uint32_t block) { return blocks_[block]; }
-  const BlockEntry& block(std::uint32_t block) const { return blocks_[block]; }
-  PageEntry& page(std::uint32_t layer, std::uint32_t block) {
-    return pages_[std::size_t{block} * layers_ + layer];
-  }
+  Block& block(std::uint32_t block) { return *blocks_[block]; }
+  const Block& block(std::uint32_t block) const { return *blocks_[block]; }
+  PageEntry& page(std::uint32_t layer, std::uint32_t block) { return blocks_[block]->pages[layer]; }
   const PageEntry& page(std::uint32_t layer, std::uint32_t block) const {
-    return pages_[std::size_t{block} * layers_ + layer];
+    return blocks_[block]->pages[layer];
   }
 
  private:
   std::uint32_t layers_;
   std::uint32_t tokens_per_block_;
   std::uint32_t blocks_max_;
-  std::vector<BlockEntry> blocks_;
-  std::vector<PageEntry> pages_;  // [block][layer]
+  std::vector<Block*> blocks_;
 };
 
 }  // namespace headrace

@@ -3,19 +3,34 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <set>
+#include <deque>
 
 namespace headrace {
 namespace {
 
-TEST(PageTable, IsEmptyAtFirst) {
+/// Blocks to put into a table.
+class PageTableTest : public testing::Test {
+ protected:
+  Block& new_block(std::uint32_t layers, std::uint32_t first_position, bool sealed = false) {
+    Block& block = blocks_.emplace_back();
+    block.pages.resize(layers);
+    block.first_position = first_position;
+    block.sealed = sealed;
+    return block;
+  }
+
+ private:
+  std::deque<Block> blocks_;
+};
+
+TEST_F(PageTableTest, IsEmptyAtFirst) {
   const PageTable table(3, 16, 4);
   EXPECT_EQ(table.blocks(), 0U);
   EXPECT_EQ(table.blocks_max(), 4U);
   EXPECT_EQ(table.layers(), 3U);
 }
 
-TEST(PageTable, MapsEveryPositionToItsBlockAndPlace) {
+TEST_F(PageTableTest, MapsEveryPositionToItsBlockAndPlace) {
   const PageTable table(2, 48, 8);
   for (std::uint32_t position = 0; position < 48 * 8; ++position) {
     const std::uint32_t block = table.block_of(position);
@@ -26,86 +41,60 @@ TEST(PageTable, MapsEveryPositionToItsBlockAndPlace) {
   EXPECT_EQ(table.block_of(48), 1U);
 }
 
-TEST(PageTable, ANewBlockIsOpenAndItsPagesAreNowhere) {
+TEST_F(PageTableTest, NamesThePagesOfItsBlocks) {
   PageTable table(3, 16, 4);
-  table.add_block();
-  EXPECT_EQ(table.blocks(), 1U);
-  EXPECT_FALSE(table.block(0).sealed);
+  Block& first = new_block(3, 0);
+  Block& second = new_block(3, 16);
+  table.add_block(first);
+  table.add_block(second);
+  EXPECT_EQ(table.blocks(), 2U);
+  EXPECT_EQ(&table.block(1), &second);
   for (std::uint32_t layer = 0; layer < 3; ++layer) {
-    EXPECT_FALSE(table.page(layer, 0).slot.has_value());
-    EXPECT_FALSE(table.page(layer, 0).stored);
+    EXPECT_EQ(&table.page(layer, 0), &first.pages[layer]);
+    EXPECT_FALSE(table.page(layer, 1).exists());
   }
 }
 
-TEST(PageTable, EveryLayerOfEveryBlockHasAnEntryOfItsOwn) {
-  PageTable table(5, 16, 7);
-  for (int i = 0; i < 7; ++i) table.add_block();
-  std::set<const PageEntry*> entries;
-  for (std::uint32_t block = 0; block < 7; ++block) {
-    for (std::uint32_t layer = 0; layer < 5; ++layer) {
-      entries.insert(&table.page(layer, block));
-      table.page(layer, block).slot = SlotIndex{block * 100 + layer};
-    }
-  }
-  EXPECT_EQ(entries.size(), 35U);
-  for (std::uint32_t block = 0; block < 7; ++block) {
-    for (std::uint32_t layer = 0; layer < 5; ++layer) {
-      EXPECT_EQ(table.page(layer, block).slot, SlotIndex{block * 100 + layer});
-    }
-  }
-}
-
-TEST(PageTable, GrowthNeverMovesEntries) {
-  PageTable table(3, 16, 100);
-  table.add_block();
-  const BlockEntry* block = &table.block(0);
-  const PageEntry* page = &table.page(2, 0);
-  while (table.blocks() < table.blocks_max()) {
-    table.add_block();
-    ASSERT_EQ(&table.block(0), block);
-    ASSERT_EQ(&table.page(2, 0), page);
-  }
-}
-
-TEST(PageTable, ABlockThatIsTakenAwayComesBackEmpty) {
-  PageTable table(2, 16, 3);
-  table.add_block();
-  table.add_block();
-  table.page(1, 0).slot = SlotIndex{4};
-  table.page(1, 1).slot = SlotIndex{5};
-  table.drop_last_block();
+TEST_F(PageTableTest, ASealedBlockWithTheSameTextCanTakeThePlaceOfOne) {
+  PageTable table(3, 16, 4);
+  Block& other = new_block(3, 0, true);
+  table.add_block(new_block(3, 0));
+  table.replace_block(0, other);
+  EXPECT_EQ(&table.block(0), &other);
   EXPECT_EQ(table.blocks(), 1U);
-  EXPECT_EQ(table.page(1, 0).slot, SlotIndex{4});
-  table.add_block();
-  EXPECT_FALSE(table.page(1, 1).slot.has_value());
 }
 
-TEST(PageTable, TheBytesThatItAnnouncesAreThoseThatItHolds) {
-  const std::uint32_t layers = 30;
-  const std::uint32_t blocks = 33;
-  PageTable table(layers, 16, blocks);
-  while (table.blocks() < blocks) table.add_block();
-  const auto bytes_between = [](const auto& first, const auto& last) {
-    return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&last + 1) -
-                                      reinterpret_cast<std::uintptr_t>(&first));
-  };
-  EXPECT_EQ(bytes_between(table.block(0), table.block(blocks - 1)) +
-                bytes_between(table.page(0, 0), table.page(layers - 1, blocks - 1)),
-            PageTable::bytes(layers, blocks));
+TEST_F(PageTableTest, AnOpenBlockCanBeTakenAway) {
+  PageTable table(3, 16, 4);
+  table.add_block(new_block(3, 0, true));
+  Block& open = new_block(3, 16);
+  table.add_block(open);
+  EXPECT_EQ(&table.drop_last_block(), &open);
+  EXPECT_EQ(table.blocks(), 1U);
+  table.add_block(new_block(3, 16));
+  EXPECT_EQ(table.blocks(), 2U);
 }
 
-TEST(PageTableDeathTest, GrowingBeyondTheContextEndsTheProcess) {
-  PageTable table(1, 16, 2);
-  table.add_block();
-  table.add_block();
-  EXPECT_DEATH(table.add_block(), "a sequence grows beyond its context");
+TEST_F(PageTableTest, StatesItsBytes) {
+  EXPECT_EQ(PageTable::bytes(32), 32 * sizeof(void*));
+  EXPECT_EQ(PageTable::bytes(0), 0U);
 }
 
-TEST(PageTableDeathTest, TakingASealedBlockAwayEndsTheProcess) {
-  PageTable table(1, 16, 2);
-  table.add_block();
-  table.block(0).sealed = true;
+using PageTableDeathTest = PageTableTest;
+
+TEST_F(PageTableDeathTest, ASealedBlockIsForEver) {
+  PageTable table(1, 16, 4);
   EXPECT_DEATH(table.drop_last_block(), "a sealed block is for ever");
+  table.add_block(new_block(1, 0, true));
+  EXPECT_DEATH(table.drop_last_block(), "a sealed block is for ever");
+}
+
+TEST_F(PageTableDeathTest, GrowingBeyondTheContextOrOutOfOrderEndsTheProcess) {
+  PageTable table(1, 16, 2);
+  EXPECT_DEATH(table.add_block(new_block(1, 16)), "a block out of order");
+  table.add_block(new_block(1, 0));
+  table.add_block(new_block(1, 16));
+  EXPECT_DEATH(table.add_block(new_block(1, 32)), "a sequence grows beyond its context");
 }
 
 }  // namespace

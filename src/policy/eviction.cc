@@ -13,7 +13,7 @@ struct Older {
   bool operator()(const PageId& a, const PageId& b) const {
     if (a.block != b.block) return a.block < b.block;
     if (a.layer != b.layer) return a.layer < b.layer;
-    return a.sequence < b.sequence;
+    return a.block_id < b.block_id;
   }
 };
 

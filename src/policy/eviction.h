@@ -12,10 +12,10 @@
 
 namespace headrace {
 
-/// Names a page of a live sequence.
+/// Names a resident page of a block that is in use.
 struct PageId {
-  std::uint64_t sequence = 0;
-  std::uint32_t block = 0;
+  std::uint64_t block_id = 0;
+  std::uint32_t block = 0;  ///< how many blocks of its text are before it
   std::uint32_t layer = 0;
   auto operator<=>(const PageId&) const = default;
 };

@@ -28,14 +28,14 @@ TEST_P(EvictionPolicyConformance, HasNoVictimWhenNothingIsTracked) {
 }
 
 TEST_P(EvictionPolicyConformance, TheOnlyPageIsTheVictim) {
-  const PageId page{.sequence = 3, .block = 2, .layer = 1};
+  const PageId page{.block_id = 3, .block = 2, .layer = 1};
   policy_->track(page);
   EXPECT_EQ(policy_->victim(), page);
 }
 
 TEST_P(EvictionPolicyConformance, AVictimStaysTrackedUntilItIsUntracked) {
-  policy_->track({.sequence = 1, .block = 0, .layer = 0});
-  policy_->track({.sequence = 1, .block = 0, .layer = 1});
+  policy_->track({.block_id = 1, .block = 0, .layer = 0});
+  policy_->track({.block_id = 1, .block = 0, .layer = 1});
   const auto victim = policy_->victim();
   EXPECT_EQ(policy_->victim(), victim);
   policy_->untrack(*victim);
@@ -43,14 +43,14 @@ TEST_P(EvictionPolicyConformance, AVictimStaysTrackedUntilItIsUntracked) {
 }
 
 TEST_P(EvictionPolicyConformance, IgnoresPagesThatItDoesNotKnow) {
-  policy_->untrack({.sequence = 9, .block = 9, .layer = 9});
+  policy_->untrack({.block_id = 9, .block = 9, .layer = 9});
   EXPECT_EQ(policy_->victim(), std::nullopt);
-  const PageId page{.sequence = 1, .block = 4, .layer = 2};
+  const PageId page{.block_id = 1, .block = 4, .layer = 2};
   policy_->track(page);
   // Each differs in one part only.
-  policy_->untrack({.sequence = 2, .block = 4, .layer = 2});
-  policy_->untrack({.sequence = 1, .block = 5, .layer = 2});
-  policy_->untrack({.sequence = 1, .block = 4, .layer = 3});
+  policy_->untrack({.block_id = 2, .block = 4, .layer = 2});
+  policy_->untrack({.block_id = 1, .block = 5, .layer = 2});
+  policy_->untrack({.block_id = 1, .block = 4, .layer = 3});
   EXPECT_EQ(policy_->victim(), page);
   policy_->untrack(page);
   policy_->untrack(page);
@@ -58,7 +58,7 @@ TEST_P(EvictionPolicyConformance, IgnoresPagesThatItDoesNotKnow) {
 }
 
 TEST_P(EvictionPolicyConformance, APageCanComeBack) {
-  const PageId page{.sequence = 1, .block = 0, .layer = 0};
+  const PageId page{.block_id = 1, .block = 0, .layer = 0};
   for (int round = 0; round < 3; ++round) {
     policy_->track(page);
     EXPECT_EQ(policy_->victim(), page);
@@ -94,7 +94,7 @@ TEST_P(EvictionPolicyConformance, AgreesWithASetOverRandomUse) {
   };
   std::set<PageId> tracked;
   for (int round = 0; round < 5'000; ++round) {
-    const PageId page{.sequence = below(3), .block = below(5), .layer = below(4)};
+    const PageId page{.block_id = below(3), .block = below(5), .layer = below(4)};
     if (below(2) == 0) {
       policy_->untrack(page);
       tracked.erase(page);
@@ -122,7 +122,7 @@ TEST_P(EvictionPolicyConformance, TheSameCallsGiveTheSameVictims) {
   const auto twin = GetParam().make();
   std::set<PageId> tracked;
   for (int round = 0; round < 1'000; ++round) {
-    const PageId page{.sequence = below(2), .block = below(8), .layer = below(3)};
+    const PageId page{.block_id = below(2), .block = below(8), .layer = below(3)};
     if (!tracked.insert(page).second) continue;
     for (EvictionPolicy* policy : {policy_.get(), twin.get()}) policy->track(page);
     ASSERT_EQ(policy_->victim(), twin->victim());
@@ -136,8 +136,8 @@ TEST_P(EvictionPolicyConformance, TheSameCallsGiveTheSameVictims) {
 using EvictionPolicyConformanceDeathTest = EvictionPolicyConformance;
 
 TEST_P(EvictionPolicyConformanceDeathTest, TrackingAPageTwiceEndsTheProcess) {
-  policy_->track({.sequence = 1, .block = 0, .layer = 0});
-  EXPECT_DEATH(policy_->track({.sequence = 1, .block = 0, .layer = 0}), "a page is tracked twice");
+  policy_->track({.block_id = 1, .block = 0, .layer = 0});
+  EXPECT_DEATH(policy_->track({.block_id = 1, .block = 0, .layer = 0}), "a page is tracked twice");
 }
 
 constexpr PolicyCase policies[] = {{"NewestFirst", new_newest_first_policy}};

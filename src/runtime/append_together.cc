@@ -39,7 +39,8 @@ Result<void> Runtime::append_together(std::span<const SequenceStep> steps) {
   while (!remaining.empty()) {
     std::vector<StepPart> parts;
     std::uint32_t rows_left = chunk_tokens_;
-    for (const Remaining& part : remaining) {
+    for (Remaining& part : remaining) {
+      part.tokens = part.tokens.subspan(take_cached(part.sequence->cache(), part.tokens));
       const std::size_t wanted = std::min<std::size_t>(part.tokens.size(), rows_left);
       if (wanted == 0) break;
       const std::uint32_t rows = rows_possible(part.sequence->cache(), wanted);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "codec/codec.h"
 #include "page/shape.h"
+#include "policy/cache_policy.h"
 
 namespace headrace {
 namespace {
@@ -50,6 +52,23 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
     return Error{ErrorCode::invalid_argument,
                  "--kv-type q8 needs heads of a multiple of 32 dims, and this model's have " +
                      std::to_string(model.head_dim) + "; use bf16"};
+  }
+  for (const std::string& name : {checked.kv.disk_codec, checked.kv.host_codec}) {
+    HEADRACE_TRY_ASSIGN(const Codec* codec, find_codec(name));
+    if (!codec->is_lossless()) {
+      return Error{ErrorCode::invalid_argument,
+                   "codec '" + name + "' changes values, and a tier must not; use raw or lossless"};
+    }
+  }
+  constexpr std::uint32_t host_percent_most = 90;
+  if (checked.kv.host_percent > host_percent_most) {
+    return out_of_range("--kv-host-percent", checked.kv.host_percent,
+                        "0 to " + std::to_string(host_percent_most));
+  }
+  if (!parse_cache_policy(checked.kv.policy)) {
+    return Error{ErrorCode::invalid_argument,
+                 "there is no policy '" + checked.kv.policy +
+                     "'; there are lru, fifo, s3fifo, lrfu, cost and auto"};
   }
   if (checked.kv.disk_directory.empty()) {
     checked.kv.disk_directory =

@@ -10,6 +10,27 @@
 
 namespace headrace {
 
+namespace {
+
+/// Grows with every change of a kernel or of the graph that alters a bit of K or V: pages of a
+/// version before are not those that this one would compute.
+constexpr std::uint32_t numerics_version = 1;
+
+/// Of what the bytes of pages depend on besides the model file and the shape of a page.
+Digest128 numerics_digest(const Model& model) {
+  Hasher hasher;
+  hasher.value(numerics_version);
+  hasher.field(std::as_bytes(std::span(std::string_view(kernel::kernels().name))));
+  // Models with factors for long contexts choose them by the length of the context.
+  for (const RopeSpec* rope : {&model.rope, &model.window_rope}) {
+    hasher.field(std::as_bytes(std::span(rope->frequencies)));
+    hasher.field(std::as_bytes(std::span(&rope->magnitude, 1)));
+  }
+  return hasher.finish();
+}
+
+}  // namespace
+
 Result<ModelInfo> inspect_model(const std::string& path) {
   HEADRACE_TRY_ASSIGN(const std::unique_ptr<ModelFile> file, ModelFile::open(posix_env(), path));
   return file->info();
@@ -52,7 +73,15 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.memory_bytes = checked.kv.memory_bytes;
   store.disk_directory = checked.kv.disk_directory;
   store.disk_bytes = checked.kv.disk_bytes;
+  store.keep_disk = checked.kv.keep_disk;
+  store.disk_direct = checked.kv.disk_direct;
+  HEADRACE_TRY_ASSIGN(store.disk_codec, find_codec(checked.kv.disk_codec));
+  HEADRACE_TRY_ASSIGN(store.host_codec, find_codec(checked.kv.host_codec));
+  store.host_bytes = checked.kv.memory_bytes / 100 * checked.kv.host_percent;
+  store.policy = *parse_cache_policy(checked.kv.policy);
   store.model = file_->digest(*parallel_);
+  store.numerics = numerics_digest(*model_);
+  store.reuse = checked.kv.reuse;
   HEADRACE_TRY_ASSIGN(store_, PageStore::open(env_, store));
   const std::uint32_t rows_max =
       std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks
@@ -63,10 +92,34 @@ Result<void> Runtime::load(const EngineOptions& options) {
   return {};
 }
 
-Result<std::unique_ptr<Sequence>> Runtime::new_sequence() {
+Result<std::unique_ptr<Sequence>> Runtime::new_sequence(const SequenceOptions& options) {
   HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache,
-                      SequenceCache::create(*store_, next_sequence_id_++));
+                      SequenceCache::create(*store_, options.tenant));
   return std::unique_ptr<Sequence>(std::make_unique<RuntimeSequence>(*this, std::move(cache)));
+}
+
+Result<void> Runtime::save_session(const std::string& name, Sequence& sequence,
+                                   std::string_view note) {
+  SequenceCache& cache = static_cast<RuntimeSequence&>(sequence).cache();
+  SessionRecord session;
+  session.name = name;
+  session.tenant = cache.tenant();
+  session.note = note;
+  session.model_name = info_.name;
+  session.saved_seconds = env_.unix_seconds();
+  const Result<SessionRecord> before = store_->read_session(name);
+  session.created_seconds = before.ok() ? before->created_seconds : session.saved_seconds;
+  return cache.save(std::move(session));
+}
+
+Result<SessionState> Runtime::read_session(const std::string& name) {
+  HEADRACE_TRY_ASSIGN(SessionRecord session, store_->read_session(name));
+  if (session.model != store_->options().model) {
+    return Error{ErrorCode::unsupported, "session '" + name + "' was saved with another model (" +
+                                             session.model_name + "); open it with that one"};
+  }
+  return SessionState{std::move(session.tokens), std::move(session.note),
+                      std::move(session.tenant)};
 }
 
 std::uint32_t Runtime::rows_possible(const SequenceCache& sequence, std::size_t wanted) const {

@@ -34,7 +34,11 @@ class Runtime final : public Engine {
   Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const override {
     return vocabulary_->chat_prompt(messages);
   }
-  Result<std::unique_ptr<Sequence>> new_sequence() override;
+  using Engine::new_sequence;
+  Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) override;
+  Result<void> save_session(const std::string& name, Sequence& sequence,
+                            std::string_view note) override;
+  Result<SessionState> read_session(const std::string& name) override;
   Result<void> append_together(std::span<const SequenceStep> steps) override;
 
   /// One step of one sequence: `tokens` (at most rows_possible()) join it. Rows from
@@ -60,6 +64,12 @@ class Runtime final : public Engine {
   /// `parts`, from the first on, took part: at least one, and fewer than all when there are not
   /// enough slots for all at once.
   Result<std::size_t> step(std::span<const StepPart> parts, const BatchLogits& on_logits);
+
+  /// Takes over what the cache has of the first of `tokens`, all but the last: its logits are
+  /// wanted. Returns how many that are.
+  static std::uint32_t take_cached(SequenceCache& sequence, std::span<const TokenId> tokens) {
+    return tokens.size() < 2 ? 0 : sequence.take_cached(tokens.first(tokens.size() - 1));
+  }
 
   /// Most rows of the next step of `sequence`, up to `wanted`.
   std::uint32_t rows_possible(const SequenceCache& sequence, std::size_t wanted) const;
@@ -87,7 +97,6 @@ class Runtime final : public Engine {
   ModelInfo info_;
   std::uint32_t context_ = 0;
   std::uint32_t chunk_tokens_ = 0;
-  std::uint64_t next_sequence_id_ = 1;
 };
 
 }  // namespace headrace

@@ -91,6 +91,7 @@ Result<void> RuntimeSequence::append(std::span<const TokenId> tokens,
   HEADRACE_TRY(check(tokens));
   bool stopped = false;
   for (std::size_t done = 0; done < tokens.size();) {
+    if (!on_logits) done += Runtime::take_cached(*cache_, tokens.subspan(done));
     const std::uint32_t rows = runtime_.rows_possible(*cache_, tokens.size() - done);
     const auto first_position = static_cast<std::uint32_t>(cache_->tokens().size());
     const bool last = done + rows == tokens.size();
@@ -112,6 +113,13 @@ Result<void> RuntimeSequence::append(std::span<const TokenId> tokens,
   return stopped ? Result<void>(cancelled()) : Result<void>();
 }
 
+Result<std::unique_ptr<Sequence>> RuntimeSequence::fork() {
+  HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache, cache_->fork());
+  auto copy = std::make_unique<RuntimeSequence>(runtime_, std::move(cache));
+  copy->logits_ = logits_;
+  return std::unique_ptr<Sequence>(std::move(copy));
+}
+
 Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt,
                                              const GenerateOptions& options) {
   Generation generation;
@@ -119,9 +127,11 @@ Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt,
                       Sampler::create(runtime_.vocabulary(), options.sampling));
   const std::chrono::nanoseconds start = runtime_.env().now();
   const std::size_t tokens_before = cache_->tokens().size();
+  const std::uint64_t reused_before = cache_->tokens_reused();
   Result<void> read = append(prompt, options.on_progress, nullptr);
   const std::chrono::nanoseconds prefill_end = runtime_.env().now();
   generation.prompt_tokens = static_cast<std::uint32_t>(cache_->tokens().size() - tokens_before);
+  generation.reused_tokens = static_cast<std::uint32_t>(cache_->tokens_reused() - reused_before);
   generation.prefill_seconds = seconds_between(start, prefill_end);
   if (!read.ok()) {
     if (read.error().code != ErrorCode::cancelled) return std::move(read).error();

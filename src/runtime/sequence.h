@@ -18,6 +18,7 @@ class RuntimeSequence final : public Sequence {
   Result<void> append(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
                       const LogitsCallback& on_logits) override;
   std::span<const float> logits() const override { return logits_; }
+  Result<std::unique_ptr<Sequence>> fork() override;
   Result<Generation> generate(std::span<const TokenId> prompt,
                               const GenerateOptions& options) override;
 

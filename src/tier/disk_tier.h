@@ -4,7 +4,8 @@
 // Lifecycle of the directory:
 //   1. open() makes it, takes `headrace.lock` (one process at a time), finds what an earlier
 //      process left if it is to be kept, and proves that files can be made in it.
-//   2. The first segment is made by the first put, so that a run that never needs it writes nothing.
+//   2. The first segment is made by the first put, so that a run that never needs it writes
+//   nothing.
 //   3. The destructor waits for the IO in flight. Unless the files are kept it removes them and the
 //      directories that open() made.
 //

@@ -79,7 +79,8 @@ void run_beside_a_map(unsigned seed) {
         ASSERT_EQ(bench.tier().stats().pages_recovered, pages.size());
         break;
       default:
-        ASSERT_EQ(outcome(bench.get(test_page(number))), pages.contains(number) ? "ok" : "not_found");
+        ASSERT_EQ(outcome(bench.get(test_page(number))),
+                  pages.contains(number) ? "ok" : "not_found");
     }
     ASSERT_LE(bench.tier().stats().bytes, options.limit_bytes);
     ASSERT_EQ(bench.tier().stats().pages, pages.size());
@@ -132,10 +133,9 @@ void run_with_power_loss(unsigned seed) {
       for (const auto& version : records[key]) {
         if (version && body.ok() && *body == body_of(*version)) found = version;
       }
-      ASSERT_EQ(found.has_value(), body.ok()) << "wrong bytes of record " << key << ": version "
-                                              << version_of(body) << " in life " << life
-                                              << ", the first is "
-                                              << records[key][0].value_or(0);
+      ASSERT_EQ(found.has_value(), body.ok())
+          << "wrong bytes of record " << key << ": version " << version_of(body) << " in life "
+          << life << ", the first is " << records[key][0].value_or(0);
       ASSERT_NE(std::ranges::find(records[key], found), records[key].end())
           << "record " << key << " was acknowledged and is lost, or was erased and is back: "
           << (found ? static_cast<int>(*found) : -1) << " in life " << life << ", of "

@@ -147,8 +147,8 @@ TEST_F(DiskTierRecovery, AFlippedBitOfAPayloadIsFoundWhenItIsUsed) {
   for (int round = 0; round < 300; ++round) {
     std::vector<std::byte> bytes = whole;
     const bool is_page = round % 2 == 0;
-    const std::size_t at = is_page ? page_at + random() % small_shape.bytes()
-                                   : body_at + random() % body_of(2).size();
+    const std::size_t at =
+        is_page ? page_at + random() % small_shape.bytes() : body_at + random() % body_of(2).size();
     bytes[at] ^= std::byte{1} << (random() % 8);
     for (const std::string& name : segment_files(env)) ASSERT_TRUE(env.remove_file(name).ok());
     set_file(env, path, bytes);

@@ -7,9 +7,8 @@
 
 namespace headrace {
 
-LogTier::LogTier(Env& env, const DiskTierOptions& options,
-                 std::unique_ptr<TierDirectory> directory, std::unique_ptr<SegmentStore> store,
-                 AlignedBuffer buffers)
+LogTier::LogTier(Env& env, const DiskTierOptions& options, std::unique_ptr<TierDirectory> directory,
+                 std::unique_ptr<SegmentStore> store, AlignedBuffer buffers)
     : options_(options),
       codec_(codec_of(options)),
       memory_bytes_(disk_tier_memory_bytes(options)),
@@ -84,9 +83,9 @@ Result<TierTicket> LogTier::put(const PageIdentity& identity, const Digest128& c
       store_->count(RecordKind::page) + writes_in_flight(RecordKind::page) >= pages_max_;
   if (is_stored || is_full) {
     if (!is_stored) {
-      operation.result = Error{ErrorCode::out_of_budget, "--kv-disk: all " +
-                                                             std::to_string(pages_max_) +
-                                                             " pages are in use"};
+      operation.result =
+          Error{ErrorCode::out_of_budget,
+                "--kv-disk: all " + std::to_string(pages_max_) + " pages are in use"};
     }
     push_finished(*index);
     return ticket;
@@ -145,8 +144,8 @@ void LogTier::erase_key(const RecordKey& key) {
   {
     const std::lock_guard lock(mutex_);
     for (Operation& operation : operations_) {
-      const bool writes = operation.kind == Operation::Kind::write ||
-                          operation.kind == Operation::Kind::record;
+      const bool writes =
+          operation.kind == Operation::Kind::write || operation.kind == Operation::Kind::record;
       if (writes && !operation.is_finished && operation.key == key) operation.is_dropped = true;
     }
     store_->erase(key);
@@ -214,12 +213,12 @@ Result<TierTicket> LogTier::submit_put_record(RecordKind kind, const Digest128& 
   }
   std::unique_lock lock(mutex_);
   const bool is_too_much = body_bytes_ + body.size() > record_body_bytes_max;
-  const auto index =
-      is_too_much ? std::nullopt
-                  : begin({.kind = Operation::Kind::answered,
-                           .is_finished = false,
-                           .key = {.kind = kind, .digest = key},
-                           .body = std::vector<std::byte>(body.begin(), body.end())});
+  const auto index = is_too_much
+                         ? std::nullopt
+                         : begin({.kind = Operation::Kind::answered,
+                                  .is_finished = false,
+                                  .key = {.kind = kind, .digest = key},
+                                  .body = std::vector<std::byte>(body.begin(), body.end())});
   if (!index) return Error{ErrorCode::out_of_budget, "the disk tier's queue is full"};
   Operation& operation = operations_[*index];
   const TierTicket ticket = operation.ticket;
@@ -227,9 +226,9 @@ Result<TierTicket> LogTier::submit_put_record(RecordKind kind, const Digest128& 
                                 store_->count(RecordKind::session) +
                                 writes_in_flight(RecordKind::block);
   if (records >= options_.max_records && !store_->find(operation.key)) {
-    operation.result = Error{ErrorCode::out_of_budget, "--kv-disk: all " +
-                                                           std::to_string(options_.max_records) +
-                                                           " records are in use"};
+    operation.result =
+        Error{ErrorCode::out_of_budget,
+              "--kv-disk: all " + std::to_string(options_.max_records) + " records are in use"};
     push_finished(*index);
     return ticket;
   }
@@ -410,9 +409,7 @@ void LogTier::finish(OperationIndex index, Result<void> result) {
   if (is_sync_due) service_->submit([this] { run_syncs(); });
 }
 
-std::uint64_t LogTier::operation_bytes() {
-  return sizeof(Operation) + 4 * sizeof(OperationIndex);
-}
+std::uint64_t LogTier::operation_bytes() { return sizeof(Operation) + 4 * sizeof(OperationIndex); }
 
 const Codec& LogTier::codec_of(const DiskTierOptions& options) {
   return options.codec != nullptr ? *options.codec : raw_codec();
@@ -433,9 +430,9 @@ SegmentStoreOptions LogTier::store_options(const DiskTierOptions& options) {
   const std::uint64_t least_bytes = segment_unit_bytes + 2 * page_bytes;
   SegmentStoreOptions store;
   store.limit_bytes = options.limit_bytes;
-  store.segment_bytes = options.limit_bytes == 0 ? segment_bytes_max
-                                                 : std::min(options.limit_bytes / 16,
-                                                            segment_bytes_max);
+  store.segment_bytes = options.limit_bytes == 0
+                            ? segment_bytes_max
+                            : std::min(options.limit_bytes / 16, segment_bytes_max);
   store.segment_bytes = std::max(store.segment_bytes, least_bytes);
   store.record_bytes_max = std::max(
       {page_bytes, 2 * segment_unit_bytes,
@@ -447,8 +444,7 @@ SegmentStoreOptions LogTier::store_options(const DiskTierOptions& options) {
   }
   store.records_max = options.max_records;
   const std::uint64_t lists = options.keep ? 64 + store.pages_max / erased_entries_max : 0;
-  store.index_capacity =
-      static_cast<std::uint32_t>(store.pages_max + store.records_max + lists);
+  store.index_capacity = static_cast<std::uint32_t>(store.pages_max + store.records_max + lists);
   store.keep = options.keep;
   store.direct = options.direct;
   store.is_ours = [shape = options.shape, codec = codec_of(options).id()](const SealedPage& page) {

@@ -41,8 +41,7 @@ class LogTier final : public DiskTier {
   std::uint64_t memory_bytes() const override { return memory_bytes_; }
   void drop_cache() override { store_->drop_cache(); }
   TierStats stats() const override;
-  Result<TierTicket> submit_put_record(RecordKind kind, const Digest128& key,
-                                       Bytes body) override;
+  Result<TierTicket> submit_put_record(RecordKind kind, const Digest128& key, Bytes body) override;
   void erase_record(RecordKind kind, const Digest128& key) override;
   Result<std::vector<std::byte>> read_record(RecordKind kind, const Digest128& key) override;
   std::vector<Digest128> record_keys(RecordKind kind) const override { return store_->keys(kind); }
@@ -78,14 +77,14 @@ class LogTier final : public DiskTier {
     bool is_encoded = false;   ///< the source of a write
     bool is_dropped = false;   ///< what is written shall not stay
     bool is_second_try = false;
-    bool is_started = false;            ///< of sync
-    std::uint32_t index = 0;            ///< of the operation that a join follows
-    std::uint32_t buffer = 0;           ///< of write and read
-    std::uint64_t payload_bytes = 0;    ///< of write, once encoded
-    std::uint64_t sequence = 0;         ///< of write and record
+    bool is_started = false;          ///< of sync
+    std::uint32_t index = 0;          ///< of the operation that a join follows
+    std::uint32_t buffer = 0;         ///< of write and read
+    std::uint64_t payload_bytes = 0;  ///< of write, once encoded
+    std::uint64_t sequence = 0;       ///< of write and record
     std::optional<Placement> placement = {};
-    RecordKey key = {};                 ///< of write, read and record
-    std::vector<std::byte> body = {};   ///< of record
+    RecordKey key = {};                ///< of write, read and record
+    std::vector<std::byte> body = {};  ///< of record
     Result<void> result = {};
   };
   using OperationIndex = std::uint32_t;

@@ -166,9 +166,9 @@ Result<void> LogTier::load(const Operation& operation) {
     return Error{ErrorCode::corrupt, "the stored page has another codec"};
   }
   if (header.page.checksum != operation.checksum) {
-    return Error{ErrorCode::corrupt, "the stored page has another checksum: " +
-                                         to_hex(header.page.checksum) + " instead of " +
-                                         to_hex(operation.checksum)};
+    return Error{ErrorCode::corrupt,
+                 "the stored page has another checksum: " + to_hex(header.page.checksum) +
+                     " instead of " + to_hex(operation.checksum)};
   }
   const Bytes payload = record.subspan(segment_unit_bytes, header.payload_bytes);
   HEADRACE_TRY(verify_payload(header, payload));
@@ -225,9 +225,9 @@ Result<void> LogTier::read_groups(const PageIdentity& identity, std::uint32_t fi
     HEADRACE_CHECK(out.size() == bytes, "the target has the size of the groups");
     // Whole units around them, for direct IO.
     const std::uint64_t from = start / segment_unit_bytes * segment_unit_bytes;
-    HEADRACE_TRY_ASSIGN(AlignedBuffer buffer,
-                        AlignedBuffer::allocate(
-                            round_up(start + bytes, segment_unit_bytes) - from));
+    HEADRACE_TRY_ASSIGN(
+        AlignedBuffer buffer,
+        AlignedBuffer::allocate(round_up(start + bytes, segment_unit_bytes) - from));
     const MutableBytes around = buffer.span();
     HEADRACE_TRY(found->file().read_at(found->place.offset() + segment_unit_bytes + from,
                                        std::span(&around, 1)));

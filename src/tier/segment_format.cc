@@ -210,8 +210,7 @@ Result<RecordHeader> decode_record_header(Bytes in, const SegmentHeader& segment
   if (!is_possible_size(header)) return corrupt("the record has an impossible length");
   Bytes unused = in.subspan(subject_at + sizeof(Digest128), checksum_at - subject_at - 16);
   if (header.kind == RecordKind::page) {
-    HEADRACE_TRY_ASSIGN(header.page,
-                        decode_sealed_page(in.subspan(subject_at, sealed_page_bytes)));
+    HEADRACE_TRY_ASSIGN(header.page, decode_sealed_page(in.subspan(subject_at, sealed_page_bytes)));
     unused = {};
   } else {
     header.digest = load_digest(in, subject_at);

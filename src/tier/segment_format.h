@@ -41,9 +41,9 @@ inline constexpr std::uint64_t record_body_bytes_max = std::uint64_t{1} << 20;
 
 struct SegmentHeader {
   std::uint32_t number = 0;
-  bool is_scratch = false;         ///< of no use to another process
-  std::uint64_t identity = 0;      ///< random; ties its records to it
-  std::uint64_t next_sequence = 0; ///< of its process when it was made
+  bool is_scratch = false;          ///< of no use to another process
+  std::uint64_t identity = 0;       ///< random; ties its records to it
+  std::uint64_t next_sequence = 0;  ///< of its process when it was made
 };
 
 struct RecordHeader {
@@ -52,8 +52,8 @@ struct RecordHeader {
   std::uint64_t offset = 0;  ///< in the segment
   std::uint64_t sequence = 0;
   std::uint64_t payload_bytes = 0;
-  SealedPage page;   ///< of a page
-  Digest128 digest;  ///< of all others; of `erased` zero
+  SealedPage page;           ///< of a page
+  Digest128 digest;          ///< of all others; of `erased` zero
   std::uint32_t covers = 0;  ///< of `erased`: what it lists lies in segments up to this one
   /// One per `checked_bytes` of payload, the last one may be shorter.
   std::uint64_t checked_bytes = 0;

@@ -59,9 +59,9 @@ struct Segment {
   std::uint32_t in_flight = 0;  ///< records placed and neither committed nor abandoned
   std::uint64_t in_flight_bytes = 0;
   bool has_held_small = false;  ///< a record other than a page, dead or alive
-  bool is_sealed = false;      ///< takes no more records
-  bool is_distrusted = false;  ///< a sync of it failed
-  bool is_stuck = false;       ///< could not be read or removed; not tried again
+  bool is_sealed = false;       ///< takes no more records
+  bool is_distrusted = false;   ///< a sync of it failed
+  bool is_stuck = false;        ///< could not be read or removed; not tried again
 
   std::uint64_t dead_bytes() const {
     return used_bytes - segment_unit_bytes - live_bytes - in_flight_bytes;

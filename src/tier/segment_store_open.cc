@@ -19,8 +19,7 @@ void warn(const std::string& message) { log_message(LogLevel::warn, "kv disk: " 
 Result<std::unique_ptr<SegmentStore>> SegmentStore::open(Env& env, TierDirectory& directory,
                                                          const SegmentStoreOptions& options) {
   HEADRACE_TRY_ASSIGN(AlignedBuffer buffer, AlignedBuffer::allocate(options.record_bytes_max));
-  std::unique_ptr<SegmentStore> store(
-      new SegmentStore(env, directory, options, std::move(buffer)));
+  std::unique_ptr<SegmentStore> store(new SegmentStore(env, directory, options, std::move(buffer)));
   HEADRACE_TRY(store->recover());
   return store;
 }
@@ -41,8 +40,7 @@ SegmentStore::~SegmentStore() {
 }
 
 Result<void> SegmentStore::recover() {
-  HEADRACE_TRY_ASSIGN(const std::vector<std::string> names,
-                      env_.list_directory(directory_.path()));
+  HEADRACE_TRY_ASSIGN(const std::vector<std::string> names, env_.list_directory(directory_.path()));
   std::map<RecordKey, std::uint64_t> erased;
   // Newest first, so that they are the ones that find room in the index.
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
@@ -123,8 +121,8 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
         segment->has_held_small = true;
         const MutableBytes whole =
             buffer_.span().subspan(segment_unit_bytes, record.record_bytes() - segment_unit_bytes);
-        HEADRACE_TRY(segment->file->read_at(record.offset + segment_unit_bytes,
-                                            std::span(&whole, 1)));
+        HEADRACE_TRY(
+            segment->file->read_at(record.offset + segment_unit_bytes, std::span(&whole, 1)));
         const Bytes body = Bytes(whole).first(record.payload_bytes);
         if (!verify_payload(record, body).ok()) {
           ++stats_.damaged;
@@ -141,8 +139,8 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
         return {};
       },
       [&](std::uint64_t offset, const std::string& reason) {
-        log_message(LogLevel::info, "kv disk: " + name + " at byte " + std::to_string(offset) +
-                                        ": " + reason);
+        log_message(LogLevel::info,
+                    "kv disk: " + name + " at byte " + std::to_string(offset) + ": " + reason);
       });
   if (!scan.ok()) {
     // Nothing of it is used, and nothing of it is lost.
@@ -173,8 +171,9 @@ void SegmentStore::recover_record(const SegmentRef& segment, const RecordHeader&
   // Of a record and its copy the older one: it goes only when the copy is durable.
   if (other && other->sequence > place.sequence) return;
   const std::uint64_t count = stats_.records[static_cast<std::size_t>(header.kind)];
-  const bool is_full = header.kind == RecordKind::page ? count >= options_.pages_max
-                       : header.kind != RecordKind::erased && count >= options_.records_max;
+  const bool is_full = header.kind == RecordKind::page
+                           ? count >= options_.pages_max
+                           : header.kind != RecordKind::erased && count >= options_.records_max;
   // More than this process was told to keep: the oldest are not found again.
   if (!other && is_full) return;
   if (set(header.key(), place)) index_.set_verified(header.key(), header.kind != RecordKind::page);

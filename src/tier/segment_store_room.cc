@@ -31,9 +31,9 @@ Result<Placement> SegmentStore::place_with_reserve(std::uint64_t bytes, std::uin
     {
       const std::lock_guard lock(mutex_);
       if (auto placement = take(bytes, sequence, reserve)) return *std::move(placement);
-      const bool is_full = active_ == nullptr ||
-                           (active_->used_bytes > segment_unit_bytes &&
-                            active_->used_bytes + bytes > options_.segment_bytes);
+      const bool is_full =
+          active_ == nullptr || (active_->used_bytes > segment_unit_bytes &&
+                                 active_->used_bytes + bytes > options_.segment_bytes);
       if (is_full) needed += segment_unit_bytes;
       needs_room = !fits(needed, reserve);
     }

@@ -25,8 +25,8 @@ Result<void> SegmentStore::write_buffer(const RecordHeader& header, const Placem
   return placement.file().write_at(placement.place.offset(), std::span(&part, 1));
 }
 
-Result<void> SegmentStore::write_body(RecordKind kind, const Digest128& key,
-                                      std::uint64_t sequence, Bytes body) {
+Result<void> SegmentStore::write_body(RecordKind kind, const Digest128& key, std::uint64_t sequence,
+                                      Bytes body) {
   RecordHeader header{.kind = kind,
                       .sequence = sequence,
                       .payload_bytes = body.size(),
@@ -178,8 +178,8 @@ void SegmentStore::compact(std::uint64_t budget_bytes) {
   while (budget_bytes > 0) {
     {
       const std::lock_guard lock(mutex_);
-      const bool is_gone = compaction_victim_ != nullptr &&
-                           !segments_.contains(compaction_victim_->header.number);
+      const bool is_gone =
+          compaction_victim_ != nullptr && !segments_.contains(compaction_victim_->header.number);
       if (is_gone || (compaction_victim_ != nullptr && compaction_victim_->is_stuck)) {
         compaction_victim_.reset();
       }
@@ -229,14 +229,13 @@ Result<void> SegmentStore::copy_record(const RecordKey& key, const Placement& fr
   auto loaded = [&]() -> Result<RecordHeader> {
     HEADRACE_TRY(from.file().read_at(from.place.offset(), std::span(&record, 1)));
     HEADRACE_TRY_ASSIGN(const RecordHeader header,
-                        decode_record_header(record.first(segment_unit_bytes),
-                                             from.segment->header, from.place.offset()));
+                        decode_record_header(record.first(segment_unit_bytes), from.segment->header,
+                                             from.place.offset()));
     if (header.key() != key || header.sequence != from.place.sequence ||
         header.record_bytes() != record.size()) {
       return Error{ErrorCode::corrupt, "the stored record is another one"};
     }
-    HEADRACE_TRY(
-        verify_payload(header, record.subspan(segment_unit_bytes, header.payload_bytes)));
+    HEADRACE_TRY(verify_payload(header, record.subspan(segment_unit_bytes, header.payload_bytes)));
     return header;
   }();
   if (!loaded.ok() && loaded.error().code == ErrorCode::corrupt) {
@@ -291,10 +290,10 @@ Result<void> SegmentStore::remove_segment(const SegmentRef& segment) {
     bool must_flush = false;
     {
       const std::lock_guard lock(mutex_);
-      must_flush = segment->has_held_small &&
-                   std::ranges::any_of(erased_, [](const ErasedEntry& entry) {
-                     return entry.key.kind != RecordKind::page;
-                   });
+      must_flush =
+          segment->has_held_small && std::ranges::any_of(erased_, [](const ErasedEntry& entry) {
+            return entry.key.kind != RecordKind::page;
+          });
     }
     if (must_flush) HEADRACE_TRY(flush_erased(0));
     HEADRACE_TRY(evacuate_distrusted());

@@ -13,6 +13,7 @@
 
 #include "env/memory_env.h"
 #include "tier/disk_tier.h"
+#include "tier/host_tier.h"
 #include "tier/tier.h"
 #include "tier/tier_test_pages.h"
 
@@ -134,8 +135,8 @@ TEST_P(TierConformance, AnEncodedPageComesBackDecoded) {
   for (std::uint32_t held = 1; held <= small_shape.tokens; ++held) {
     const TestPage page = tail_page(held, held);
     std::vector<std::byte> encoded(raw_codec().encoded_bytes_max(small_shape));
-    encoded.resize(raw_codec().encode({.shape = small_shape, .tokens_held = held}, page.bytes,
-                                      encoded));
+    encoded.resize(
+        raw_codec().encode({.shape = small_shape, .tokens_held = held}, page.bytes, encoded));
     const auto put = tier_.submit_put_encoded(page.identity, page.checksum, encoded);
     ASSERT_TRUE(put.ok());
     EXPECT_EQ(outcome(client_.get(page)), "ok");  // before its put has completed
@@ -294,6 +295,30 @@ class DiskTierWorld final : public TierWorld {
   std::unique_ptr<Tier> tier_;
 };
 
+class HostTierWorld final : public TierWorld {
+ public:
+  HostTierWorld(std::uint32_t threads, const char* codec) {
+    auto tier = open_host_tier(env_, {.memory_bytes = 1 << 20,
+                                      .max_pages = limit_pages,
+                                      .shape = small_shape,
+                                      .layers = 4,
+                                      .codec = *find_codec(std::string_view(codec)),
+                                      .threads = threads,
+                                      .queue_depth = queue_depth});
+    EXPECT_TRUE(tier.ok()) << tier.error().message;
+    tier_ = std::move(tier).value();
+  }
+  Tier& tier() override { return *tier_; }
+
+ private:
+  MemoryEnv env_;
+  std::unique_ptr<Tier> tier_;
+};
+
+std::unique_ptr<TierWorld> host(std::uint32_t threads, const char* codec) {
+  return std::make_unique<HostTierWorld>(threads, codec);
+}
+
 std::unique_ptr<TierWorld> disk_in_memory(std::uint32_t io_threads) {
   return std::make_unique<DiskTierWorld>(std::make_unique<MemoryEnv>(), io_threads);
 }
@@ -304,7 +329,9 @@ INSTANTIATE_TEST_SUITE_P(
     Tiers, TierConformance,
     testing::Values(NamedWorld{"DiskInMemory", [] { return disk_in_memory(1); }},
                     NamedWorld{"DiskInMemoryTwoThreads", [] { return disk_in_memory(2); }},
-                    NamedWorld{"DiskOnFiles", [] { return disk_on_files(); }}),
+                    NamedWorld{"DiskOnFiles", [] { return disk_on_files(); }},
+                    NamedWorld{"Host", [] { return host(1, "raw"); }},
+                    NamedWorld{"HostLosslessTwoThreads", [] { return host(2, "lossless"); }}),
     [](const auto& world) { return std::string(world.param.name); });
 
 }  // namespace

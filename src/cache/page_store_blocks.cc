@@ -1,0 +1,194 @@
+// The part of PageStore that knows blocks: who uses them, what equals what, and which go.
+#include "base/check.h"
+#include "cache/page_store.h"
+
+namespace headrace {
+
+namespace {
+
+/// Whether `longer` begins with the tokens of `tail`, which is of no more use then.
+bool is_within(const Block& tail, const Block& longer) {
+  return tail.tokens.size() < longer.tokens.size() &&
+         std::ranges::equal(tail.tokens, std::span(longer.tokens).first(tail.tokens.size()));
+}
+
+}  // namespace
+
+Block& PageStore::add_block(Block& parent, std::uint32_t first_position) {
+  while (index_.full()) {
+    HEADRACE_CHECK(drop_one_unused(), "the blocks in use are more than were reserved");
+  }
+  Block& block = index_.add(parent, first_position);
+  block.users = 1;
+  return block;
+}
+
+void PageStore::use(Block& block) {
+  if (block.users++ > 0) return;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    const PageEntry& page = block.pages[layer];
+    if (!page.slot || page.leaving) continue;
+    --unused_resident_pages_;
+    track(block, layer);
+  }
+  pool_policy_->touch(policy_id(block));
+  store_policy_->touch(policy_id(block));
+}
+
+void PageStore::unuse(Block& block) {
+  if (--block.users > 0) return;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    const PageEntry& page = block.pages[layer];
+    if (!page.slot || page.leaving) continue;
+    untrack(block, layer);
+    ++unused_resident_pages_;
+  }
+  if (!options_.reuse && may_be_dropped(block)) drop(block);
+}
+
+Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
+  const Digest128 key = index_.key_of(*open.parent, tokens);
+  if (Block* const same = index_.find(*open.parent, tokens)) {
+    use(*same);
+    take_over(open, *same);
+    drop_open(open);
+    return *same;
+  }
+  index_.seal(open, key, tokens);
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    PageEntry& page = open.pages[layer];
+    page.checksum = hash_bytes(pool_.bytes(*page.slot));
+    track(open, layer);
+    ++counters_.pages_sealed;
+  }
+  admit(open);
+  drop_tails_within(open);
+  return open;
+}
+
+BlockFacts PageStore::facts_of(const Block& block) const {
+  BlockFacts facts;
+  facts.parent = index_.is_root(*block.parent) ? 0 : policy_id(*block.parent);
+  facts.depth = block.first_position / options_.shape.tokens;
+  facts.bytes = options_.layers * options_.shape.bytes();
+  facts.is_tail = block.tokens.size() < options_.shape.tokens;
+  return facts;
+}
+
+/// A block has been sealed or found on disk.
+void PageStore::admit(Block& block) {
+  sealed_.emplace(policy_id(block), &block);
+  store_policy_->admit(policy_id(block), facts_of(block));
+  if (block.any_page_resident()) note_in_pool(block);
+}
+
+void PageStore::note_in_pool(Block& block) {
+  if (std::exchange(block.in_pool, true)) return;
+  pool_policy_->admit(policy_id(block), facts_of(block));
+}
+
+void PageStore::note_left_pool(Block& block) {
+  if (!block.in_pool || block.any_page_resident()) return;
+  block.in_pool = false;
+  pool_policy_->forget(policy_id(block));
+}
+
+void PageStore::begin_text() {
+  pool_policy_->begin_request();
+  store_policy_->begin_request();
+}
+
+/// `to` gets the pages that it lacks. Row invariance makes them equal; if they are not, the sealed
+/// one's checksum is right and the page is not taken.
+void PageStore::take_over(Block& from, Block& to) {
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    PageEntry& own = from.pages[layer];
+    PageEntry& page = to.pages[layer];
+    if (!own.slot || page.exists()) continue;
+    if (hash_bytes(pool_.bytes(*own.slot)) != page.checksum) continue;
+    page.slot = std::exchange(own.slot, std::nullopt);
+    note_in_pool(to);
+    track(to, layer);
+  }
+}
+
+/// Tails whose text the block holds too are of no more use.
+void PageStore::drop_tails_within(Block& block) {
+  std::vector<Block*> tails;
+  for (Block* sibling : block.parent->children) {
+    if (may_be_dropped(*sibling) && is_within(*sibling, block)) tails.push_back(sibling);
+  }
+  for (Block* tail : tails) drop(*tail);
+}
+
+void PageStore::drop_if_within_sibling(Block& tail) {
+  const bool within = std::ranges::any_of(
+      tail.parent->children, [&](const Block* sibling) { return is_within(tail, *sibling); });
+  if (within && may_be_dropped(tail)) drop(tail);
+}
+
+void PageStore::drop_open(Block& open) {
+  for (PageEntry& page : open.pages) {
+    if (page.slot) free_slot(page);
+  }
+  open.users = 0;
+  index_.remove(open);
+}
+
+bool PageStore::may_be_dropped(const Block& block) const {
+  return block.users == 0 && block.sessions == 0 && block.children.empty();
+}
+
+bool PageStore::drop_one_unused() {
+  const std::optional<BlockId> victim =
+      store_policy_->victim([this](BlockId id) { return may_be_dropped(*sealed_.at(id)); });
+  if (!victim) return false;
+  drop(*sealed_.at(*victim));
+  return true;
+}
+
+void PageStore::drop(Block& block) {
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) forget_page(block, layer);
+  if (block.recorded && disk_ != nullptr) disk_->erase_record(RecordKind::block, block.key);
+  sealed_.erase(policy_id(block));
+  store_policy_->forget(policy_id(block));
+  Block& parent = *block.parent;
+  index_.remove(block);
+  if (!options_.reuse && !index_.is_root(parent) && may_be_dropped(parent)) drop(parent);
+}
+
+void PageStore::forget_page(Block& block, std::uint32_t layer) {
+  PageEntry& page = block.pages[layer];
+  while (page.writing) wait();
+  if (page.slot) {
+    if (block.users > 0) {
+      untrack(block, layer);
+    } else {
+      --unused_resident_pages_;
+    }
+    free_slot(block, page);
+  }
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    if ((page.stored >> tier & 1) != 0) tiers_[tier].tier->erase({block.key, layer});
+  }
+  page.stored = 0;
+}
+
+/// The disk is full: blocks that nobody uses go. False: there is none on it.
+bool PageStore::free_disk_room() {
+  const std::optional<BlockId> victim = store_policy_->victim([this](BlockId id) {
+    const Block& block = *sealed_.at(id);
+    if (!may_be_dropped(block)) return false;
+    bool stored = false;
+    for (const PageEntry& page : block.pages) {
+      if (page.writing) return false;
+      stored = stored || page.stored != 0;
+    }
+    return stored;
+  });
+  if (!victim) return false;
+  drop(*sealed_.at(*victim));
+  return true;
+}
+
+}  // namespace headrace

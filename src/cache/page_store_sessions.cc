@@ -1,0 +1,282 @@
+// The part of PageStore that outlives the process: descriptions of blocks, sessions, and what a
+// process before left.
+#include <algorithm>
+#include <memory>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "cache/block_record.h"
+#include "cache/page_store.h"
+#include "page/clear_tokens.h"
+#include "tier/disk_tier.h"
+
+namespace headrace {
+
+// --- What a process before left ---------------------------------------------------------------
+
+void PageStore::recover() {
+  struct Found {
+    Digest128 key;
+    BlockRecord record;
+  };
+  std::vector<Found> found;
+  for (const Digest128& key : disk_->record_keys(RecordKind::block)) {
+    const auto body = disk_->read_record(RecordKind::block, key);
+    if (!body.ok()) continue;
+    Result<BlockRecord> record = decode_block_record(*body);
+    // Blocks of other models and settings stay as they are.
+    if (!record.ok() || record->settings != index_.settings()) continue;
+    found.push_back({key, std::move(record).value()});
+  }
+  std::ranges::sort(found, {}, [](const Found& block) { return block.record.first_position; });
+  for (const Found& block : found) {
+    if (!recover(block.key, block.record)) erase_from_disk(block.key);
+  }
+  for (const SessionRecord& session : sessions()) count_session(session, 1);
+}
+
+/// False: the block cannot be used.
+bool PageStore::recover(const Digest128& key, const BlockRecord& record) {
+  if (record.tokens.empty() || record.tokens.size() > options_.shape.tokens ||
+      record.checksums.size() != options_.layers || index_.full()) {
+    return false;
+  }
+  Block* const parent = record.first_position == 0 ? &index_.root_with_key(record.parent)
+                                                   : index_.find(record.parent);
+  if (parent == nullptr || index_.key_of(*parent, record.tokens) != key) return false;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    // Layers with a window may have let theirs go.
+    if (options_.window(layer) == 0 && !disk_->has({key, layer})) return false;
+  }
+  Block& block = index_.add(*parent, record.first_position);
+  index_.seal(block, key, record.tokens);
+  block.recorded = true;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    block.pages[layer].checksum = record.checksums[layer];
+    block.pages[layer].stored = disk_->has({key, layer}) ? disk_bit() : 0;
+  }
+  admit(block);
+  return true;
+}
+
+void PageStore::erase_from_disk(const Digest128& key) {
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) disk_->erase({key, layer});
+  disk_->erase_record(RecordKind::block, key);
+}
+
+// --- Making things durable --------------------------------------------------------------------
+
+/// Describes a block to the disk tier. False: the queue is full.
+bool PageStore::start_record(Block& block) {
+  BlockRecord record;
+  record.settings = index_.settings();
+  record.parent = block.parent->key;
+  record.first_position = block.first_position;
+  record.tokens = block.tokens;
+  for (const PageEntry& page : block.pages) record.checksums.push_back(page.checksum);
+  const auto body = std::make_shared<std::vector<std::byte>>(encode(record));
+  Result<TierTicket> ticket = disk_->submit_put_record(RecordKind::block, block.key, *body);
+  if (!ticket.ok()) return false;
+  block.recorded = true;
+  const BlockId id = policy_id(block);
+  tiers_.back().in_flight.emplace(*ticket, [this, id, body](Result<void> outcome) {
+    const auto block = sealed_.find(id);
+    if (!outcome.ok() && block != sealed_.end()) block->second->recorded = false;
+  });
+  return true;
+}
+
+Result<void> PageStore::wait_for(const std::function<Result<TierTicket>()>& submit) {
+  bool finished = false;
+  Result<void> outcome;
+  while (true) {
+    Result<TierTicket> ticket = submit();
+    if (ticket.ok()) {
+      tiers_.back().in_flight.emplace(*ticket, [&](Result<void> result) {
+        finished = true;
+        outcome = std::move(result);
+      });
+      break;
+    }
+    if (ticket.error().code != ErrorCode::out_of_budget || !anything_in_flight()) {
+      return std::move(ticket).error();
+    }
+    wait();
+  }
+  while (!finished) wait();
+  return outcome;
+}
+
+/// Writes pages to the disk tier from `slots`, and waits.
+Result<void> PageStore::put_on_disk(Block& block, std::span<const std::optional<SlotIndex>> slots) {
+  const std::size_t disk = tiers_.size() - 1;
+  std::uint32_t started = 0;
+  std::uint32_t finished = 0;
+  Result<void> failure;
+  std::vector<std::uint32_t> without_room;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    if (!slots[layer]) continue;
+    ++started;
+    const Done done = [&, layer](Result<void> outcome) {
+      ++finished;
+      block.pages[layer].writing = false;
+      if (outcome.ok()) {
+        block.pages[layer].stored |= disk_bit();
+        ++counters_.pages_written;
+      } else if (outcome.error().code == ErrorCode::out_of_budget) {
+        without_room.push_back(layer);
+      } else {
+        failure = disk_error(outcome.error());
+      }
+    };
+    while (!submit_put(block, layer, *slots[layer], disk, done)) wait();
+    block.pages[layer].writing = true;
+  }
+  while (finished < started) wait();
+  for (const std::uint32_t layer : without_room) {
+    HEADRACE_TRY(store(block, layer, *slots[layer], disk));
+  }
+  return failure;
+}
+
+Result<void> PageStore::persist(Block& block) {
+  std::vector<std::optional<SlotIndex>> slots(options_.layers);
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    PageEntry& page = block.pages[layer];
+    while (page.writing) wait();
+    if ((page.stored & disk_bit()) != 0) continue;
+    if (page.slot) {
+      slots[layer] = page.slot;
+    } else if (page.stored != 0) {
+      HEADRACE_TRY(copy_to_disk(block, layer));
+    }
+  }
+  return put_on_disk(block, slots);
+}
+
+/// A page that is in a faster tier only.
+Result<void> PageStore::copy_to_disk(Block& block, std::uint32_t layer) {
+  const std::optional<SlotIndex> slot = pool_.acquire();
+  HEADRACE_CHECK(slot.has_value(), "the slots kept free for streaming are taken");
+  bool finished = false;
+  Result<void> outcome;
+  const auto done = [&](Result<void> result) {
+    finished = true;
+    outcome = std::move(result);
+  };
+  while (!start_load(block, layer, *slot, done) && !finished) wait();
+  while (!finished) wait();
+  // One that is lost is no loss to the disk: its text can be read again.
+  if (outcome.ok())
+    outcome = store(block, layer, *slot, tiers_.size() - 1);
+  else
+    outcome = {};
+  pool_.release(*slot);
+  return outcome;
+}
+
+Result<Block*> PageStore::save_tail(Block& open, std::span<const TokenId> tokens) {
+  if (Block* const same = index_.find(*open.parent, tokens)) {
+    HEADRACE_TRY(persist(*same));
+    return same;
+  }
+  Block& tail = add_block(*open.parent, open.first_position);  // used, so that it stays
+  std::vector<std::optional<SlotIndex>> slots(options_.layers);
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    slots[layer] = open.pages[layer].slot;
+    const MutableBytes bytes = pool_.bytes(*slots[layer]);
+    clear_tokens(options_.shape, static_cast<std::uint32_t>(tokens.size()), bytes);
+    tail.pages[layer].checksum = hash_bytes(bytes);
+  }
+  index_.seal(tail, index_.key_of(*open.parent, tokens), tokens);
+  admit(tail);
+  const Result<void> outcome = put_on_disk(tail, slots);
+  tail.users = 0;
+  if (!outcome.ok()) {
+    drop(tail);
+    return outcome.error();
+  }
+  return &tail;
+}
+
+Result<void> PageStore::sync() {
+  return wait_for([this] { return disk_->submit_sync(); });
+}
+
+void PageStore::flush() {
+  std::vector<BlockId> blocks;
+  index_.for_each_sealed([&](Block& block) {
+    if (block.all_pages_exist()) blocks.push_back(policy_id(block));
+  });
+  Result<void> outcome;
+  for (const BlockId id : blocks) {
+    const auto block = sealed_.find(id);
+    if (block == sealed_.end()) continue;  // it made room for another one
+    outcome = persist(*block->second);
+    if (!outcome.ok()) break;
+  }
+  // A full disk is no trouble: it keeps what it has.
+  if (outcome.ok() || outcome.error().code == ErrorCode::out_of_budget) outcome = sync();
+  if (!outcome.ok()) log_message(LogLevel::warn, "kv disk: " + outcome.error().message);
+}
+
+// --- Sessions ---------------------------------------------------------------------------------
+
+Error PageStore::no_session_place() {
+  return {ErrorCode::invalid_argument,
+          "sessions need a place on disk: give one with --kv-disk DIR"};
+}
+
+Result<void> PageStore::put_session(const SessionRecord& session) {
+  if (!keeps_sessions()) return no_session_place();
+  HEADRACE_TRY(check_session_name(session.name));
+  const Result<SessionRecord> before = read_session(session.name);
+  const std::vector<std::byte> body = encode(session);
+  HEADRACE_TRY(wait_for([&] {
+    return disk_->submit_put_record(RecordKind::session, session_key(session.name), body);
+  }));
+  HEADRACE_TRY(sync());
+  count_session(session, 1);
+  if (!before.ok()) return {};
+  count_session(*before, -1);
+  // The tail of the save before is part of a longer one now.
+  Block* const tail = before->blocks.empty() ? nullptr : index_.find(before->blocks.back());
+  if (tail != nullptr) drop_if_within_sibling(*tail);
+  return {};
+}
+
+Result<SessionRecord> PageStore::read_session(const std::string& name) {
+  if (!keeps_sessions()) return no_session_place();
+  HEADRACE_TRY(check_session_name(name));
+  const auto body = disk_->read_record(RecordKind::session, session_key(name));
+  if (!body.ok()) {
+    if (body.error().code != ErrorCode::not_found) return body.error();
+    return Error{ErrorCode::not_found, "there is no session '" + name + "' in '" +
+                                           options_.disk_directory +
+                                           "'; list them with headrace sessions list"};
+  }
+  return decode_session_record(*body);
+}
+
+std::vector<SessionRecord> PageStore::sessions() {
+  std::vector<SessionRecord> sessions;
+  for (const Digest128& key : disk_->record_keys(RecordKind::session)) {
+    const auto body = disk_->read_record(RecordKind::session, key);
+    if (!body.ok()) continue;
+    Result<SessionRecord> session = decode_session_record(*body);
+    if (session.ok()) sessions.push_back(std::move(session).value());
+  }
+  return sessions;
+}
+
+/// Blocks of sessions do not make room for others.
+void PageStore::count_session(const SessionRecord& session, std::int32_t change) {
+  for (const Digest128& key : session.blocks) {
+    if (Block* const block = index_.find(key)) {
+      block->sessions =
+          static_cast<std::uint32_t>(static_cast<std::int32_t>(block->sessions) + change);
+    }
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,140 @@
+// The part of SequenceCache that takes over, copies and saves texts.
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "cache/sequence_cache.h"
+
+namespace headrace {
+
+std::uint32_t SequenceCache::take_cached(std::span<const TokenId> tokens) {
+  if (position() % shape().tokens != 0 || table_.blocks() * shape().tokens != position()) return 0;
+  const std::uint32_t before = position();
+  if (before == 0) store_.begin_text();
+  std::vector<Block*> blocks;
+  for (const Block* parent = &last_block();;) {
+    const std::size_t first = blocks.size() * shape().tokens;
+    if (tokens.size() - first < shape().tokens) break;
+    Block* const block = store_.index().find(*parent, tokens.subspan(first, shape().tokens));
+    if (block == nullptr) break;
+    blocks.push_back(block);
+    parent = block;
+  }
+  while (!blocks.empty() && !can_continue_behind(blocks)) blocks.pop_back();
+  take_blocks(blocks);
+  const std::span<const TokenId> rest = tokens.subspan(position() - before);
+  if (!rest.empty()) copy_start_of_block(rest);
+  tokens_reused_ += position() - before;
+  store_.counters().tokens_reused += position() - before;
+  return position() - before;
+}
+
+/// Whether all pages exist that a row behind these blocks reads.
+bool SequenceCache::can_continue_behind(std::span<Block* const> blocks) const {
+  const std::uint32_t end = position() + static_cast<std::uint32_t>(blocks.size()) * shape().tokens;
+  for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+    const std::uint32_t first = store_.options().first_block(layer, end);
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      if (table_.blocks() + i >= first && !blocks[i]->pages[layer].exists()) return false;
+    }
+  }
+  return true;
+}
+
+void SequenceCache::take_blocks(std::span<Block* const> blocks) {
+  for (Block* block : blocks) {
+    table_.add_block(*block);
+    tokens_.insert(tokens_.end(), block->tokens.begin(), block->tokens.end());
+    store_.use(*block);
+    count_reader(*block);
+  }
+  if (blocks.empty()) return;
+  let_go_behind_windows();
+  // What is in use is worth more than what is not: its pages may stay when they are loaded.
+  std::uint32_t missing = 0;
+  for (const Block* block : blocks) {
+    for (const PageEntry& page : block->pages) missing += page.slot ? 0 : 1;
+  }
+  store_.make_room_of_unused(missing + slots_kept_free());
+}
+
+/// Copies the block that begins with most of `tokens` into an open one and cuts it there.
+void SequenceCache::copy_start_of_block(std::span<const TokenId> tokens) {
+  const BlockIndex::Match match = store_.index().longest_match(last_block(), tokens);
+  if (match.block == nullptr) return;
+  store_.use(*match.block);  // so that making room does not end it
+  if (reserve_blocks(table_.blocks() + 1).ok()) {
+    if (fill_copy(*match.block, last_block())) {
+      const auto taken = tokens.first(match.tokens);
+      tokens_.insert(tokens_.end(), taken.begin(), taken.end());
+    } else {
+      drop_empty_blocks();
+    }
+  }
+  store_.unuse(*match.block);
+}
+
+bool SequenceCache::fill_copy(Block& from, Block& to) {
+  std::uint32_t asked = 0;
+  std::uint32_t answered = 0;
+  bool all_loaded = true;
+  const auto done = [&](Result<void> outcome) {
+    all_loaded = all_loaded && outcome.ok();
+    ++answered;
+  };
+  for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+    const SlotIndex slot = *to.pages[layer].slot;
+    if (from.pages[layer].slot) {
+      std::memcpy(store_.pool().data(slot), store_.pool().data(*from.pages[layer].slot),
+                  shape().bytes());
+      continue;
+    }
+    ++asked;
+    for (bool started = false; !started;) {
+      const std::uint32_t before = answered;
+      started = store_.start_load(from, layer, slot, done) || answered != before;
+      if (!started) store_.wait();  // the queue is full
+    }
+  }
+  while (answered < asked) store_.wait();
+  return all_loaded;
+}
+
+Result<std::unique_ptr<SequenceCache>> SequenceCache::fork() {
+  HEADRACE_TRY(store_.admit_sequence());
+  std::unique_ptr<SequenceCache> copy(new SequenceCache(store_, tenant_, false));
+  std::vector<Block*> sealed;
+  for (std::uint32_t i = 0; i < table_.blocks() && table_.block(i).sealed; ++i) {
+    sealed.push_back(&table_.block(i));
+  }
+  copy->take_blocks(sealed);
+  if (sealed.size() == table_.blocks()) return copy;
+  HEADRACE_TRY(copy->reserve_blocks(table_.blocks()));
+  for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+    std::memcpy(store_.pool().data(*copy->last_block().pages[layer].slot),
+                store_.pool().data(*last_block().pages[layer].slot), shape().bytes());
+  }
+  const auto rest = tokens().subspan(copy->position());
+  copy->tokens_.insert(copy->tokens_.end(), rest.begin(), rest.end());
+  return copy;
+}
+
+Result<void> SequenceCache::save(SessionRecord session) {
+  if (!store_.keeps_sessions()) return store_.put_session(session);  // says what to do
+  session.tokens = tokens_;
+  session.model = store_.options().model;
+  session.layers = table_.layers();
+  session.shape = shape();
+  for (std::uint32_t i = 0; i < table_.blocks(); ++i) {
+    Block* block = &table_.block(i);
+    if (block->sealed) {
+      HEADRACE_TRY(store_.persist(*block));
+    } else {
+      HEADRACE_TRY_ASSIGN(block, store_.save_tail(*block, tokens().subspan(block->first_position)));
+    }
+    session.blocks.push_back(block->key);
+  }
+  return store_.put_session(session);
+}
+
+}  // namespace headrace

@@ -1,0 +1,227 @@
+// Blocks that sequences share: while both live, after one has ended, and when room is short.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cache/cache_test_env.h"
+#include "cache/cache_test_run.h"
+#include "env/fault_env.h"
+#include "env/memory_env.h"
+
+namespace headrace {
+namespace {
+
+PageStoreOptions sharing_store() {
+  PageStoreOptions options = small_store();
+  options.reuse = true;
+  return options;
+}
+
+std::vector<TokenId> joined(std::vector<TokenId> a, const std::vector<TokenId>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Reads a text after taking over what is there, and returns how many tokens that was.
+std::uint32_t read_with_cache(Reader& reader) {
+  const std::uint32_t taken = reader.take_cached();
+  const auto outcome = reader.read_all(23);
+  EXPECT_TRUE(outcome.ok()) << outcome.error().message;
+  return taken;
+}
+
+TEST(Sharing, ATextThatHasEndedIsFoundByOneThatBeginsAlike) {
+  ImmediateEnv env;
+  const auto store = open_store(env, sharing_store());
+  const std::vector<TokenId> text = random_text(70, 1);
+  {
+    Reader first(*store, text);
+    EXPECT_EQ(read_with_cache(first), 0U);
+  }
+  Auditor auditor(*store);
+  Reader same(*store, text);
+  EXPECT_EQ(read_with_cache(same), 69U) << "all but the token whose logits are wanted";
+  Reader longer(*store, joined(text, random_text(40, 2)));
+  EXPECT_EQ(read_with_cache(longer), 70U);
+  Reader other_end(*store, joined({text.begin(), text.begin() + 39}, random_text(9, 3)));
+  EXPECT_EQ(read_with_cache(other_end), 39U) << "two blocks, and 7 tokens of the third";
+  Reader other(*store, random_text(70, 4));
+  EXPECT_EQ(read_with_cache(other), 0U);
+  auditor.expect_in_order(
+      {&same.sequence(), &longer.sequence(), &other_end.sequence(), &other.sequence()});
+}
+
+TEST(Sharing, LiveSequencesHoldOneCopyOfWhatTheyShare) {
+  ImmediateEnv env;
+  PageStoreOptions options = sharing_store();
+  options.sequences = 32;
+  options.context = 160;
+  const auto store = open_store(env, options);
+  const std::vector<TokenId> prefix = random_text(64, 1);
+  std::vector<std::unique_ptr<Reader>> readers;
+  for (std::uint64_t i = 0; i < 32; ++i) {
+    readers.push_back(std::make_unique<Reader>(*store, joined(prefix, random_text(5, 100 + i))));
+    EXPECT_EQ(read_with_cache(*readers.back()), i == 0 ? 0U : 64U);
+  }
+  const std::uint32_t taken = store->pool().slots() - store->pool().free_slots();
+  EXPECT_EQ(taken, (4 + 32) * options.layers) << "the prefix once, and 32 open blocks";
+}
+
+TEST(Sharing, SequencesThatReadTheSameAtTheSameTimeEndUpWithOneCopy) {
+  ImmediateEnv env;
+  const auto store = open_store(env, sharing_store());
+  Auditor auditor(*store);
+  const std::vector<TokenId> text = random_text(90, 1);
+  Reader first(*store, text);
+  Reader second(*store, text);
+  while (!first.done()) {
+    ASSERT_TRUE(first.read(20).ok());
+    ASSERT_TRUE(second.read(20).ok());
+    auditor.expect_in_order({&first.sequence(), &second.sequence()});
+  }
+  for (std::uint32_t block = 0; block < 5; ++block) {
+    EXPECT_EQ(&first.sequence().table().block(block), &second.sequence().table().block(block));
+  }
+  EXPECT_NE(&first.sequence().table().block(5), &second.sequence().table().block(5)) << "open";
+}
+
+TEST(Sharing, TenantsDoNotShare) {
+  ImmediateEnv env;
+  const auto store = open_store(env, sharing_store());
+  const std::vector<TokenId> text = random_text(70, 1);
+  Reader anna(*store, text, "anna");
+  EXPECT_EQ(read_with_cache(anna), 0U);
+  Reader ben(*store, text, "ben");
+  EXPECT_EQ(read_with_cache(ben), 0U);
+  Reader anna_again(*store, text, "anna");
+  EXPECT_EQ(read_with_cache(anna_again), 64U) << "her first text goes on, so its end is its own";
+}
+
+TEST(Sharing, WhatNobodyUsesMakesRoomAndChildrenGoFirst) {
+  ImmediateEnv env;
+  PageStoreOptions options = sharing_store();
+  options.sequences = 1;
+  options.context = 96;  // 6 blocks in memory
+  const auto store = open_store(env, options);
+  ASSERT_TRUE(store->holds_everything());
+  const std::vector<TokenId> text = random_text(90, 1);
+  {
+    EXPECT_EQ(read_with_cache(*std::make_unique<Reader>(*store, text)), 0U);
+  }
+  Auditor auditor(*store);
+  {
+    Reader other(*store, random_text(40, 2));  // needs three blocks
+    EXPECT_EQ(read_with_cache(other), 0U);
+    auditor.expect_in_order({&other.sequence()});
+  }
+  Reader again(*store, text);
+  EXPECT_EQ(again.take_cached(), 48U) << "the end of the text went, its beginning stayed";
+}
+
+TEST(Sharing, WhatLeftThePoolComesBackFromTheTierAndStaysIfThereIsRoom) {
+  ImmediateEnv env;
+  const auto store = open_store(env, with_slots(sharing_store(), 20));
+  const std::vector<TokenId> text = random_text(100, 1);
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, text));
+  }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(100, 2)));
+  }
+  Auditor auditor(*store);
+  Reader again(*store, text);
+  EXPECT_EQ(read_with_cache(again), 99U);
+  EXPECT_GT(store->stats().pages_filled_from_disk, 0U);
+  auditor.expect_in_order({&again.sequence()});
+  std::uint32_t resident = 0;
+  for (std::uint32_t block = 0; block < 6; ++block) {
+    for (std::uint32_t layer = 0; layer < 3; ++layer) {
+      resident += again.sequence().table().page(layer, block).slot ? 1 : 0;
+    }
+  }
+  EXPECT_GT(resident, 6U) << "what was streamed stayed";
+}
+
+TEST(Sharing, ABlockThatWasLostIsReadAgainAndWholeAfterThat) {
+  ImmediateEnv memory;
+  FaultEnv env(memory);
+  const auto store = open_store(env, with_slots(sharing_store(), 9));
+  const std::vector<TokenId> text = random_text(100, 1);
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, text));
+  }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(100, 2)));
+  }
+  env.set_plan({{.operation = EnvOperation::read, .at = 3, .kind = FaultKind::flip_bit}});
+  {
+    Reader again(*store, text);
+    read_with_cache(again);
+    EXPECT_EQ(store->stats().pages_damaged, 1U);
+  }
+  Reader once_more(*store, text);
+  EXPECT_EQ(once_more.take_cached(), 99U);
+  ASSERT_TRUE(once_more.read_all(1).ok());
+}
+
+// With everything that happens to a cache: random texts that begin alike, random room, windows.
+TEST(Sharing, NoMixOfTextsGivesWrongBytes) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 60; ++round) {
+    PageStoreOptions options = sharing_store();
+    options.step_rows = 64;
+    if (random() % 2 == 0) {
+      for (std::uint32_t layer = 0; layer < options.layers; ++layer) {
+        options.windows.push_back(
+            static_cast<std::uint32_t>(random() % 3 == 0 ? 0 : 1 + random() % 50));
+      }
+    }
+    const bool in_memory = random() % 4 == 0;
+    if (in_memory) {
+      options.context = 160;
+    } else {
+      const std::uint32_t open = 3 * options.layers * (options.has_windows() ? 2 : 1);
+      options = with_slots(options, open + 3 + static_cast<std::uint32_t>(random() % 9));
+      if (random() % 2 == 0) {
+        options.disk_bytes = disk_tier_limit_bytes(options.shape, 60 + random() % 60);
+      }
+    }
+    ImmediateEnv env;
+    const auto store = open_store(env, options);
+    Auditor auditor(*store);
+    std::vector<std::unique_ptr<Reader>> readers;
+    for (int step = 0; step < 60; ++step) {
+      if (readers.size() < 3 && random() % 3 == 0) {
+        std::vector<TokenId> text;
+        for (int part = 0; part < 4; ++part) {
+          const std::vector<TokenId> more = random_text(1 + random() % 40, random() % 2);
+          text = joined(text, more);
+          if (random() % 3 == 0) break;
+        }
+        text.resize(std::min<std::size_t>(text.size(), 120));
+        readers.push_back(std::make_unique<Reader>(*store, text));
+      } else if (!readers.empty()) {
+        const std::size_t turn = random() % readers.size();
+        if (random() % 8 != 0 && !readers[turn]->done()) {
+          if (random() % 2 == 0) readers[turn]->take_cached();
+          const auto outcome = readers[turn]->read(1 + random() % 40);
+          ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+        } else {
+          readers.erase(readers.begin() + static_cast<std::ptrdiff_t>(turn));
+        }
+      }
+      std::vector<SequenceCache*> caches;
+      for (const auto& reader : readers) caches.push_back(&reader->sequence());
+      auditor.expect_in_order(caches);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace

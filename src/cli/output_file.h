@@ -1,0 +1,13 @@
+// Files that a command writes beside what it prints.
+#pragma once
+
+#include <string>
+
+#include "env/env.h"
+
+namespace headrace {
+
+/// Replaces what the file holds. Errors: those of Env::open_file() and File::write_at().
+Result<void> write_file(Env& env, const std::string& path, const std::string& text);
+
+}  // namespace headrace

@@ -1,0 +1,218 @@
+// Codecs that keep fewer bits: q8, k8v4 and q4. Format: docs/formats/codecs.md.
+#include "codec/quantized_codec.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "codec/codecs.h"
+#include "codec/group_layout.h"
+#include "codec/held_tiles.h"
+#include "kernel/kernels.h"
+
+namespace headrace {
+namespace {
+
+using kernel::kernels;
+using kernel::PageHead;
+
+constexpr std::size_t tile_values_max = std::size_t{tile_tokens} * 1024;
+
+PageHead head_of(const PageShape& shape, const std::byte* page, std::uint32_t head) {
+  // PageHead has no const twin; load_tile() only reads.
+  auto* bytes = const_cast<std::byte*>(page);
+  return {bytes + shape.k_offset(head), bytes + shape.v_offset(head), shape.type, shape.tokens,
+          shape.head_dim};
+}
+
+/// Dims that are rotated together: the largest power of two that divides head_dim, up to 64.
+std::uint32_t rotated_dims(std::uint32_t head_dim) {
+  return std::min(head_dim & (~head_dim + 1), 64U);
+}
+/// 1 / sqrt(rotated_dims): of 16, 32 or 64.
+float rotation_factor(std::uint32_t dims) {
+  return dims == 64 ? 0.125F : dims == 32 ? 0.17677669F : 0.25F;
+}
+
+/// Rows behind the tokens that are held are zero bytes in the pool.
+void clear_tokens(const PageHead& page, std::uint32_t from) {
+  const std::uint32_t tile = from / tile_tokens;
+  const std::uint32_t column = from % tile_tokens;
+  if (column == 0) return;
+  const std::size_t head_dim = page.head_dim;
+  const std::size_t value = page.type == KvType::f32 ? 4 : page.type == KvType::q8 ? 1 : 2;
+  const bool is_paired = page.type == KvType::bf16 || page.type == KvType::i16;
+  // K: [dims / together][16 tokens][together]
+  const std::size_t together = page.type == KvType::q8 ? 4 : is_paired ? 2 : 1;
+  const std::size_t unit = together * value;
+  const auto clear_columns = [&](std::byte* rows, std::size_t count, std::size_t bytes) {
+    for (std::size_t row = 0; row < count; ++row) {
+      std::memset(rows + (row * tile_tokens + column) * bytes, 0, (tile_tokens - column) * bytes);
+    }
+  };
+  std::size_t tile_bytes = tile_tokens * head_dim * value;
+  if (page.type == KvType::q8) {
+    tile_bytes += head_dim / 32 * tile_tokens * 2;
+    const std::size_t scales = tile * tile_bytes + tile_tokens * head_dim;
+    clear_columns(page.k + scales, head_dim / 32, 2);
+    clear_columns(page.v + scales, head_dim / 32, 2);
+  }
+  if (page.type == KvType::i16) {
+    clear_columns(page.k + page.tokens * head_dim * 2 + tile * tile_tokens * 2, 1, 2);
+  }
+  clear_columns(page.k + tile * tile_bytes, head_dim / together, unit);
+  // V: [token][dim], or [token / 2][dim][2]
+  std::byte* values = page.v + tile * tile_bytes;
+  std::size_t whole = column;
+  if (is_paired && column % 2 != 0) {
+    for (std::size_t dim = 0; dim < head_dim; ++dim) {
+      std::memset(values + ((column / 2) * head_dim + dim) * 4 + 2, 0, 2);
+    }
+    ++whole;
+  }
+  std::memset(values + whole * head_dim * value, 0, (tile_tokens - whole) * head_dim * value);
+}
+
+struct Tile {
+  alignas(64) std::array<float, tile_values_max> k;
+  alignas(64) std::array<float, tile_values_max> v;
+};
+
+class QuantizedCodec final : public Codec {
+ public:
+  explicit QuantizedCodec(CodecId id) : id_(id) {}
+  CodecId id() const override { return id_; }
+  bool is_lossless() const override { return false; }
+  std::uint64_t encoded_bytes_max(const PageShape& shape) const override {
+    return QuantizedLayout(id_, {shape, shape.tokens, 0, 0, 0}).bytes();
+  }
+
+  std::uint64_t encode(const PagePlan& plan, Bytes page, MutableBytes out) const override {
+    const QuantizedLayout layout(id_, plan);
+    if (layout.is_identity()) return raw_codec().encode(plan, page, out);
+    const PageShape& shape = plan.shape;
+    HEADRACE_CHECK(out.size() >= layout.bytes(), "room for a page");
+    Tile tile;
+    std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
+    if (!means.empty()) find_means(plan, page, tile, means);
+    std::memcpy(out.data(), means.data(), layout.mean_bytes());
+    std::byte* at = out.data() + layout.mean_bytes();
+    const std::uint32_t rotated = rotated_dims(shape.head_dim);
+    for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
+      const TileBits bits = layout.bits(i);
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        kernels().load_tile(head_of(shape, page.data(), head), i, tile.k.data(), tile.v.data());
+        if (bits.key == 4) {
+          kernels().shift_tile(tile.k.data(), &means[head * shape.head_dim], -1.0F, shape.head_dim);
+          kernels().rotate_tile(tile.k.data(), rotated, rotation_factor(rotated), shape.head_dim);
+        }
+        at += quantize(bits.key, tile.k.data(), shape.head_dim, at);
+        at += quantize(bits.value, tile.v.data(), shape.head_dim, at);
+      }
+    }
+    return static_cast<std::uint64_t>(at - out.data());
+  }
+
+  Result<void> decode(const PagePlan& plan, Bytes encoded, MutableBytes page) const override {
+    const QuantizedLayout layout(id_, plan);
+    if (layout.is_identity()) return raw_codec().decode(plan, encoded, page);
+    const PageShape& shape = plan.shape;
+    if (encoded.size() != layout.bytes()) {
+      return Error{ErrorCode::corrupt, "a quantised page has another length than its tokens need"};
+    }
+    Tile tile;
+    std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
+    std::memcpy(means.data(), encoded.data(), layout.mean_bytes());
+    const std::byte* at = encoded.data() + layout.mean_bytes();
+    const std::uint32_t rotated = rotated_dims(shape.head_dim);
+    if (layout.tiles() < shape.tiles()) std::ranges::fill(page, std::byte{0});
+    for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
+      const TileBits bits = layout.bits(i);
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        at += restore(bits.key, at, shape.head_dim, tile.k.data());
+        at += restore(bits.value, at, shape.head_dim, tile.v.data());
+        if (bits.key == 4) {
+          kernels().rotate_tile(tile.k.data(), rotated, rotation_factor(rotated), shape.head_dim);
+          kernels().shift_tile(tile.k.data(), &means[head * shape.head_dim], 1.0F, shape.head_dim);
+        }
+        kernels().store_tile(tile.k.data(), tile.v.data(), i, head_of(shape, page.data(), head));
+      }
+    }
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      clear_tokens(head_of(shape, page.data(), head), plan.tokens_held);
+    }
+    return {};
+  }
+
+ private:
+  static std::size_t quantize(std::uint32_t bits, const float* x, std::uint32_t head_dim,
+                              std::byte* out) {
+    return bits == 8 ? kernels().quantize_tile_8(x, head_dim, out)
+                     : kernels().quantize_tile_4(x, head_dim, out);
+  }
+  static std::size_t restore(std::uint32_t bits, const std::byte* in, std::uint32_t head_dim,
+                             float* x) {
+    if (bits == 8) {
+      kernels().restore_tile_8(in, head_dim, x);
+      return kernel::tile_bytes_8(head_dim);
+    }
+    kernels().restore_tile_4(in, head_dim, x);
+    return kernel::tile_bytes_4(head_dim);
+  }
+  static void find_means(const PagePlan& plan, Bytes page, Tile& tile,
+                         std::span<std::uint16_t> means) {
+    const PageShape& shape = plan.shape;
+    const std::size_t values = std::size_t{tile_tokens} * shape.head_dim;
+    std::vector<float> sums(values);
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      std::ranges::fill(sums, 0.0F);
+      for (std::uint32_t i = 0; i < HeldTiles(shape, plan.tokens_held).tiles(); ++i) {
+        kernels().load_tile(head_of(shape, page.data(), head), i, tile.k.data(), tile.v.data());
+        for (std::size_t j = 0; j < values; ++j) sums[j] += tile.k[j];
+      }
+      kernels().tile_means(sums.data(), plan.tokens_held, shape.head_dim,
+                           &means[head * shape.head_dim]);
+    }
+  }
+
+  CodecId id_;
+};
+
+}  // namespace
+
+QuantizedLayout::QuantizedLayout(CodecId id, const PagePlan& plan)
+    : id_(id), plan_(plan), tiles_(HeldTiles(plan.shape, plan.tokens_held).tiles()) {}
+
+TileBits QuantizedLayout::bits(std::uint32_t tile) const {
+  constexpr TileBits fine = {8, 8};
+  if (id_ == CodecId::q8) return fine;
+  if (id_ == CodecId::k8v4) return {8, 4};
+  return is_fine() || (plan_.first_position == 0 && tile == 0) ? fine : TileBits{4, 4};
+}
+
+std::uint64_t QuantizedLayout::bytes() const {
+  if (is_identity()) return grouped_bytes(plan_.shape, plan_.tokens_held);
+  std::uint64_t bytes = mean_bytes();
+  for (std::uint32_t tile = 0; tile < tiles_; ++tile) {
+    const TileBits tile_bits = bits(tile);
+    bytes += plan_.shape.kv_heads * (tile_bytes(tile_bits.key) + tile_bytes(tile_bits.value));
+  }
+  return bytes;
+}
+
+const Codec& q8_codec() {
+  static const QuantizedCodec codec(CodecId::q8);
+  return codec;
+}
+const Codec& k8v4_codec() {
+  static const QuantizedCodec codec(CodecId::k8v4);
+  return codec;
+}
+const Codec& q4_codec() {
+  static const QuantizedCodec codec(CodecId::q4);
+  return codec;
+}
+
+}  // namespace headrace

@@ -1,0 +1,60 @@
+// Block: `tokens_per_block` consecutive tokens of a text, all layers: the unit of identity and of
+// sharing. Sealed blocks hang in a tree (index/block_index.h) and any number of sequences may use
+// one; an open block belongs to the sequence that writes it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/hash.h"
+#include "headrace/types.h"
+#include "page/pool.h"
+
+namespace headrace {
+
+/// One layer of a block.
+struct PageEntry {
+  std::optional<SlotIndex> slot;  ///< where it is resident
+  std::uint8_t stored = 0;        ///< bit i: tier i has it
+  bool writing = false;           ///< on its way to a tier: the slot must stay
+  bool leaving = false;           ///< when written, the slot is given back
+  /// Sequences that may still read it. Counted only in models with windows, whose layers let go of
+  /// what is behind.
+  std::uint32_t readers = 0;
+  Digest128 checksum;  ///< of the bytes; set when sealed
+
+  /// Its bytes can be had without computing them.
+  bool exists() const { return slot || stored != 0; }
+};
+
+struct Block {
+  std::uint64_t id = 0;  ///< never used twice
+  Digest128 key;         ///< set when sealed
+  Block* parent = nullptr;
+  std::vector<Block*> children;  ///< those that are sealed
+  std::uint32_t first_position = 0;
+  std::vector<TokenId> tokens;   ///< set when sealed; fewer than a full block has: a tail
+  std::vector<PageEntry> pages;  ///< [layer]
+  bool sealed = false;
+  bool recorded = false;       ///< the disk tier has its description
+  bool in_pool = false;        ///< the policy of the pool knows it
+  std::uint32_t users = 0;     ///< sequences that have it in their table
+  std::uint32_t sessions = 0;  ///< saved ones that it belongs to
+
+  bool all_pages_exist() const {
+    for (const PageEntry& page : pages) {
+      if (!page.exists()) return false;
+    }
+    return true;
+  }
+  /// Some are resident, and not about to leave.
+  bool any_page_resident() const {
+    for (const PageEntry& page : pages) {
+      if (page.slot && !page.leaving) return true;
+    }
+    return false;
+  }
+};
+
+}  // namespace headrace
