@@ -51,7 +51,7 @@ struct PageStoreOptions {
   /// Of memory_bytes, for pages that are kept encoded in memory. 0: no such tier.
   std::uint64_t host_bytes = 0;
   const Codec* host_codec = &raw_codec();
-  bool keep_disk = false;  ///< what is on disk stays for the next process
+  bool keep_disk = false;        ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
   CachePolicyKind policy = CachePolicyKind::automatic;  ///< which of those go first
