@@ -13,7 +13,8 @@ namespace headrace {
 namespace {
 
 constexpr const char* footer =
-    "Reads every record of every segment. Exit codes: 0 all is whole, 1 damage was found (repaired\n"
+    "Reads every record of every segment. Exit codes: 0 all is whole, 1 damage was found "
+    "(repaired\n"
     "or not) or the directory cannot be read.\n"
     "\n"
     "Examples:\n"

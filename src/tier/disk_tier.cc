@@ -38,9 +38,9 @@ Result<std::unique_ptr<DiskTier>> open_disk_tier(Env& env, const DiskTierOptions
   HEADRACE_CHECK(options.queue_depth > 0, "a tier needs a queue");
   HEADRACE_CHECK(options.shape.bytes() > 0, "a page has bytes");
   const SegmentStoreOptions store_options = LogTier::store_options(options);
-  const std::uint64_t least_bytes =
-      store_options.segment_bytes + segment_unit_bytes + LogTier::buffer_bytes(options) +
-      (options.keep ? list_reserve_bytes : 0);
+  const std::uint64_t least_bytes = store_options.segment_bytes + segment_unit_bytes +
+                                    LogTier::buffer_bytes(options) +
+                                    (options.keep ? list_reserve_bytes : 0);
   if (options.limit_bytes > 0 && options.limit_bytes < least_bytes) {
     return Error{ErrorCode::invalid_argument,
                  "--kv-disk: a limit of " + format_byte_count(options.limit_bytes) +

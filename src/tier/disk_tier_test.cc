@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstdio>
 #include <map>
 #include <random>
@@ -292,6 +294,56 @@ TEST(DiskTierOnFiles, DirectIoKeepsPagesForTheNextProcess) {
     EXPECT_EQ(*(*tier)->read_record(RecordKind::session, {.low = 1}), body_of(7, 5'000));
     EXPECT_EQ(outcome(client.finish(*(*tier)->submit_sync())), "ok");
   }
+}
+
+// Figures, not a promise: --gtest_also_run_disabled_tests.
+TEST(DiskTierSpeed, DISABLED_OfOneGiB) {
+  constexpr PageShape shape{.tokens = 256, .kv_heads = 3, .head_dim = 64, .type = KvType::f16};
+  const std::uint64_t pages = (std::uint64_t{1} << 30) / disk_tier_record_bytes(shape);
+  auto scratch = ScratchDirectory::create(posix_env()).value();
+  DiskTierOptions options = kept_options();
+  options.directory = scratch.file("kv");
+  options.shape = shape;
+  options.max_pages = 8'192;
+  const auto time = [](const char* what, std::uint64_t bytes, auto&& action) {
+    const auto start = posix_env().now();
+    action();
+    const std::chrono::duration<double> seconds = posix_env().now() - start;
+    std::printf("%s: %.3f s, %.2f GB/s\n", what, seconds.count(),
+                static_cast<double>(bytes) / seconds.count() / 1e9);
+  };
+  const std::uint64_t bytes = pages * shape.bytes();
+  TestPage page = test_page(1, shape);
+  const auto each_page = [&](auto&& submit, Tier& tier) {
+    std::array<TierCompletion, 8> done;
+    std::uint64_t running = 0;
+    for (std::uint32_t i = 0; i < pages || running > 0;) {
+      if (i < pages && running < 8) {
+        page.identity.key.block.low = i++;
+        ASSERT_TRUE(submit().ok());
+        ++running;
+        continue;
+      }
+      tier.wait();
+      running -= tier.poll(done);
+    }
+  };
+  auto tier = open_disk_tier(posix_env(), options).value();
+  time("put and sync", bytes, [&] {
+    each_page([&] { return tier->submit_put(page.identity, page.checksum, page.bytes); }, *tier);
+    TierClient client(*tier);
+    ASSERT_TRUE(client.finish(*tier->submit_sync()).ok());
+  });
+  tier->drop_cache();
+  tier.reset();
+  time("open", pages * segment_unit_bytes,
+       [&] { tier = open_disk_tier(posix_env(), options).value(); });
+  ASSERT_EQ(tier->stats().pages_recovered, pages);
+  std::vector<std::byte> target(shape.bytes());
+  time("get", bytes, [&] {
+    each_page([&] { return tier->submit_get(page.identity, page.checksum, target); }, *tier);
+  });
+  EXPECT_EQ(tier->stats().gets, pages);
 }
 
 }  // namespace

@@ -111,10 +111,8 @@ class Scrubber {
       HEADRACE_TRY_ASSIGN(piece_, AlignedBuffer::allocate(bytes));
     }
     for (std::uint64_t at = 0; at < record.payload_bytes; at += bytes) {
-      const MutableBytes part =
-          piece_.span().first(std::min(bytes, record.payload_bytes - at));
-      HEADRACE_TRY(
-          file.read_at(record.offset + segment_unit_bytes + at, std::span(&part, 1)));
+      const MutableBytes part = piece_.span().first(std::min(bytes, record.payload_bytes - at));
+      HEADRACE_TRY(file.read_at(record.offset + segment_unit_bytes + at, std::span(&part, 1)));
       HEADRACE_TRY(verify_payload(record, part, at / record.checked_bytes));
       if (record.kind != RecordKind::erased) continue;
       HEADRACE_TRY_ASSIGN(const auto entries, decode_erased(part));
@@ -140,9 +138,8 @@ class Scrubber {
   /// A segment of its own that says what is gone.
   Result<void> write_lists(std::span<const ErasedEntry> entries) {
     if (entries.empty()) return {};
-    const SegmentHeader segment{.number = last_number_ + 1,
-                                .identity = env_.random(),
-                                .next_sequence = next_sequence_};
+    const SegmentHeader segment{
+        .number = last_number_ + 1, .identity = env_.random(), .next_sequence = next_sequence_};
     const std::string path = directory_.file_path(segment_name(segment.number));
     HEADRACE_TRY_ASSIGN(const auto file, env_.open_file(path, OpenMode::create_new));
     const MutableBytes unit = unit_.span();

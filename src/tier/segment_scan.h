@@ -19,8 +19,8 @@ struct SegmentScan {
 
 /// Calls `visit` for every whole record. Where a header is damaged, `damage` is called once with
 /// the place and the reason, and the search goes on at every next unit; a record that the file cuts
-/// off is damage too, a unit of zeros is not. `unit` is scratch of segment_unit_bytes, aligned for direct IO.
-/// Errors: corrupt (no segment, or not the one with this number), io.
+/// off is damage too, a unit of zeros is not. `unit` is scratch of segment_unit_bytes, aligned for
+/// direct IO. Errors: corrupt (no segment, or not the one with this number), io.
 Result<SegmentScan> scan_segment(
     File& file, std::uint32_t number, MutableBytes unit,
     const std::function<Result<void>(const RecordHeader&)>& visit,

@@ -240,7 +240,8 @@ bool SegmentStore::set(const RecordKey& key, const RecordPlace& place) {
 // What a put must leave: room to move a segment, and room for what is erased to be written down.
 std::uint64_t SegmentStore::put_reserve() const {
   return segment_reserve() +
-         (options_.keep ? list_reserve_bytes + erased_.size() / erased_entries_max * list_bytes : 0);
+         (options_.keep ? list_reserve_bytes + erased_.size() / erased_entries_max * list_bytes
+                        : 0);
 }
 
 void SegmentStore::note_peak() {
