@@ -73,7 +73,7 @@ struct KvStats {
   std::uint64_t kv_bytes_limit = 0;   ///< the limit in force
   std::uint64_t tokens_reused = 0;    ///< taken over from other texts instead of read
   std::uint64_t pages_sealed = 0;
-  std::uint64_t pages_written = 0;  ///< to the disk tier
+  std::uint64_t pages_written = 0;           ///< to the disk tier
   std::uint64_t pages_filled_from_host = 0;  ///< encoded in memory
   std::uint64_t pages_filled_from_disk = 0;
   std::uint64_t pages_filled_by_replay = 0;  ///< recomputed, because the stored copy did not verify

@@ -28,8 +28,8 @@ struct KvOptions {
   bool disk_direct = false;
   /// How pages are kept on disk: "raw" or "lossless".
   std::string disk_codec = "raw";
-  /// Percent of memory_bytes for pages that are kept encoded in memory, with `host_codec`: what does
-  /// not fit goes to disk. 0 to 90.
+  /// Percent of memory_bytes for pages that are kept encoded in memory, with `host_codec`: what
+  /// does not fit goes to disk. 0 to 90.
   std::uint32_t host_percent = 0;
   std::string host_codec = "lossless";
   /// Which of the blocks that no text uses leave first: "lru", "fifo", "s3fifo", "lrfu", "cost" or

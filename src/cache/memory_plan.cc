@@ -114,6 +114,10 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     plan.slots = static_cast<std::uint32_t>(all_pages(options, options.sequences));
   } else {
     plan.io_bytes = disk_tier_memory_bytes(tier_options(options)) + options.host_bytes;
+    // A block that was defined by a codec is on its way to a tier.
+    if (!options.codec->is_lossless()) {
+      plan.io_bytes += options.layers * options.codec->encoded_bytes_max(options.shape);
+    }
     // One open block, another one for a rebuild if there may be one, and what streams.
     const std::uint32_t open_slots = options.layers * (options.has_windows() ? 2 : 1);
     const std::uint64_t least_slots = open_slots + stream_slots_min;

@@ -51,7 +51,7 @@ struct PageStoreOptions {
   /// Of memory_bytes, for pages that are kept encoded in memory. 0: no such tier.
   std::uint64_t host_bytes = 0;
   const Codec* host_codec = &raw_codec();
-  bool keep_disk = false;        ///< what is on disk stays for the next process
+  bool keep_disk = false;  ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
   CachePolicyKind policy = CachePolicyKind::automatic;  ///< which of those go first
@@ -71,6 +71,9 @@ struct PageStoreOptions {
     return size == 0 || position < size ? 0 : (position - size + 1) / shape.tokens;
   }
 };
+
+/// What a codec made of a page.
+using EncodedPage = std::vector<std::byte>;
 
 class PageStore {
  public:
@@ -128,7 +131,7 @@ class PageStore {
   /// Whether the pages of a full block are others than those that were written.
   bool defines_pages() const { return !options_.codec->is_lossless(); }
   /// The page of a full block becomes what the codec makes of it.
-  void define_page(const Block& block, std::uint32_t layer, SlotIndex slot);
+  EncodedPage define_page(const Block& block, std::uint32_t layer, SlotIndex slot);
   /// Ends an open block.
   void drop_open(Block& open);
   /// No sequence will read this page again: frees its slot and its place in the tier.
@@ -213,6 +216,7 @@ class PageStore {
   BlockFacts facts_of(const Block& block) const;
   void admit(Block& block);
   void note_in_pool(Block& block);
+  void put_encoded(Block& block, std::uint32_t layer, EncodedPage encoded);
   void note_left_pool(Block& block);
   bool may_be_dropped(const Block& block) const;
   bool drop_one_unused();

@@ -48,9 +48,10 @@ void PageStore::unuse(Block& block) {
 
 Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
   const Digest128 key = index_.key_of(*open.parent, tokens);
+  std::vector<EncodedPage> encoded;
   if (defines_pages() && tokens.size() == options_.shape.tokens) {
     for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
-      if (open.pages[layer].slot) define_page(open, layer, *open.pages[layer].slot);
+      encoded.push_back(define_page(open, layer, *open.pages[layer].slot));
     }
   }
   if (Block* const same = index_.find(*open.parent, tokens)) {
@@ -68,16 +69,40 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
   }
   admit(open);
   drop_tails_within(open);
+  for (std::uint32_t layer = 0; layer < encoded.size() && !tiers_.empty(); ++layer) {
+    if (options_.window(layer) == 0) put_encoded(open, layer, std::move(encoded[layer]));
+  }
   return open;
 }
 
-void PageStore::define_page(const Block& block, std::uint32_t layer, SlotIndex slot) {
+/// The bytes that define a page go to a tier at once: encoding the page again would give others.
+void PageStore::put_encoded(Block& block, std::uint32_t layer, EncodedPage encoded) {
+  const auto bytes = std::make_shared<const EncodedPage>(std::move(encoded));
+  const bool keep = options_.keep_disk && tiers_.size() == 1;
+  while (keep && !block.recorded && !start_record(block)) wait();
+  while (true) {
+    Result<TierTicket> ticket = tiers_.front().tier->submit_put_encoded(
+        identity(block, layer), block.pages[layer].checksum, *bytes);
+    if (ticket.ok()) {
+      block.pages[layer].writing = true;
+      tiers_.front().in_flight.emplace(*ticket, [this, &block, layer, bytes](Result<void> outcome) {
+        finish_put(block, layer, 0, outcome);
+      });
+      return;
+    }
+    if (!anything_in_flight()) return;  // it stays in the pool, and leaves it by another way
+    wait();
+  }
+}
+
+EncodedPage PageStore::define_page(const Block& block, std::uint32_t layer, SlotIndex slot) {
   const PageShape& shape = options_.shape;
   const PagePlan plan = {shape, shape.tokens, layer, options_.layers, block.first_position};
-  std::vector<std::byte> encoded(options_.codec->encoded_bytes_max(shape));
-  const std::uint64_t bytes = options_.codec->encode(plan, pool_.bytes(slot), encoded);
-  const auto decoded = options_.codec->decode(plan, Bytes(encoded).first(bytes), pool_.bytes(slot));
+  EncodedPage encoded(options_.codec->encoded_bytes_max(shape));
+  encoded.resize(options_.codec->encode(plan, pool_.bytes(slot), encoded));
+  const auto decoded = options_.codec->decode(plan, encoded, pool_.bytes(slot));
   HEADRACE_CHECK(decoded.ok(), "a codec decodes what it encoded");
+  return encoded;
 }
 
 BlockFacts PageStore::facts_of(const Block& block) const {

@@ -62,6 +62,8 @@ void SequenceCache::take_blocks(std::span<Block* const> blocks) {
 void SequenceCache::copy_start_of_block(std::span<const TokenId> tokens) {
   const BlockIndex::Match match = store_.index().longest_match(last_block(), tokens);
   if (match.block == nullptr) return;
+  // A full block of a lossy codec has other values than its rows had while it was open.
+  if (store_.defines_pages() && match.block->tokens.size() == shape().tokens) return;
   store_.use(*match.block);  // so that making room does not end it
   if (reserve_blocks(table_.blocks() + 1).ok()) {
     if (fill_copy(*match.block, last_block())) {

@@ -88,9 +88,10 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->type_name("CODEC")
       ->group(group);
   command
-      .add_option("--kv-host-percent", options_.kv.host_percent,
-                  "Percent of --kv-memory for pages that are kept encoded in memory before the rest "
-                  "goes to disk (default: 0)")
+      .add_option(
+          "--kv-host-percent", options_.kv.host_percent,
+          "Percent of --kv-memory for pages that are kept encoded in memory before the rest "
+          "goes to disk (default: 0)")
       ->type_name("N")
       ->group(group);
   command
@@ -99,9 +100,10 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->type_name("CODEC")
       ->group(group);
   command
-      .add_option("--kv-policy", options_.kv.policy,
-                  "Which blocks that no text uses leave first: lru, fifo, s3fifo, lrfu, cost or auto "
-                  "(default: auto)")
+      .add_option(
+          "--kv-policy", options_.kv.policy,
+          "Which blocks that no text uses leave first: lru, fifo, s3fifo, lrfu, cost or auto "
+          "(default: auto)")
       ->type_name("NAME")
       ->group(group);
   command

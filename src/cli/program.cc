@@ -42,10 +42,9 @@ int parse_and_execute(int argc, const char* const* argv, CommandContext& context
   program.set_version_flag("--version", "headrace " HEADRACE_VERSION);
   program.require_subcommand(1);
   program.get_formatter()->column_width(34);
-  const std::vector<Command> commands = {add_run(program),        add_chat(program),
-                                         add_perplexity(program), add_inspect(program),
-                                         add_bench(program),      add_trace(program),
-                                         add_verify(program),     add_sessions(program)};
+  const std::vector<Command> commands = {
+      add_run(program),   add_chat(program),  add_perplexity(program), add_inspect(program),
+      add_bench(program), add_trace(program), add_verify(program),     add_sessions(program)};
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version

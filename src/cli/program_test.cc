@@ -28,9 +28,10 @@ TEST_F(Program, HelpOfEveryCommandHasExamples) {
 
 TEST_F(Program, WithoutACommandItNamesThem) {
   EXPECT_EQ(run({}), exit_usage);
-  EXPECT_EQ(err.str(),
-            "headrace: error: which command? run, chat, sessions, perplexity, inspect, bench, trace or "
-            "verify; see `headrace --help`\n");
+  EXPECT_EQ(
+      err.str(),
+      "headrace: error: which command? run, chat, sessions, perplexity, inspect, bench, trace or "
+      "verify; see `headrace --help`\n");
 }
 
 TEST_F(Program, AnOptionThatIsMissingPointsToTheHelpOfItsCommand) {

@@ -162,9 +162,8 @@ Command add_sessions(CLI::App& program) {
       ->add_option("file", flags->other, "What export wrote")
       ->required();
   command->footer(footer);
-  return {command, [flags, chosen](CommandContext& context) {
-            return sessions(*flags, *chosen, context);
-          }};
+  return {command,
+          [flags, chosen](CommandContext& context) { return sessions(*flags, *chosen, context); }};
 }
 
 }  // namespace headrace

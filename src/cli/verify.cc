@@ -15,7 +15,7 @@ namespace {
 constexpr const char* footer =
     "Reads every record of every segment. Exit codes: 0 all is whole, 1 damage was found "
     "(repaired\n"
-    "or not) or the directory cannot be read.\n"
+    "or not) or the directory cannot be read, 2 there is no such directory.\n"
     "\n"
     "Examples:\n"
     "  headrace verify kv\n"

@@ -215,9 +215,9 @@ TEST(Codecs, KeepTheirGoldenBytes) {
     for (std::uint32_t dim = 0; dim < 16; ++dim) {
       row[dim] = static_cast<float>(static_cast<int>((token * 5 + dim * 3) % 16) - 8) / 8.0F;
     }
-    kernel::kernels().store_kv(row.data(), row.data(), 0, token, 1,
-                               {page.data(), page.data() + plan.shape.v_offset(0), KvType::f16, 16,
-                                16});
+    kernel::kernels().store_kv(
+        row.data(), row.data(), 0, token, 1,
+        {page.data(), page.data() + plan.shape.v_offset(0), KvType::f16, 16, 16});
   }
   std::string digests;
   for (const auto id : {0, 1, 2, 3, 4, 18, 19, 20}) {

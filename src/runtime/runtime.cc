@@ -83,6 +83,8 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.numerics = numerics_digest(*model_);
   store.reuse = checked.kv.reuse;
   HEADRACE_TRY_ASSIGN(store.codec, find_codec(checked.kv.codec));
+  // What defines a page is also what is kept of it.
+  if (!store.codec->is_lossless()) store.disk_codec = store.host_codec = store.codec;
   HEADRACE_TRY_ASSIGN(store_, PageStore::open(env_, store));
   const std::uint32_t rows_max =
       std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks

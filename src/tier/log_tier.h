@@ -53,6 +53,7 @@ class LogTier final : public DiskTier {
   /// Of one operation.
   static std::uint64_t operation_bytes();
   static const Codec& codec_of(const DiskTierOptions& options);
+  static const Codec& exact_codec_of(const DiskTierOptions& options);
   static std::uint64_t buffer_bytes(const DiskTierOptions& options);
   static std::uint32_t buffer_count(const DiskTierOptions& options);
   static SegmentStoreOptions store_options(const DiskTierOptions& options);
@@ -123,6 +124,7 @@ class LogTier final : public DiskTier {
 
   const DiskTierOptions options_;
   const Codec& codec_;
+  const Codec& exact_codec_;  // for pool pages: codec_ if that changes nothing
   const std::uint64_t memory_bytes_;
   const std::uint64_t buffer_bytes_;
   const std::uint64_t pages_max_;

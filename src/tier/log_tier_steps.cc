@@ -44,7 +44,8 @@ void LogTier::encode(OperationIndex index) {
     std::ranges::copy(operation.source, payload.begin());
     operation.payload_bytes = operation.source.size();
   } else {
-    operation.payload_bytes = codec_.encode(plan_of(operation.identity), operation.source, payload);
+    operation.payload_bytes =
+        exact_codec_.encode(plan_of(operation.identity), operation.source, payload);
   }
   const std::uint64_t padded = round_up(operation.payload_bytes, segment_unit_bytes);
   std::ranges::fill(payload.first(padded).subspan(operation.payload_bytes), std::byte{0});
@@ -72,19 +73,18 @@ void LogTier::write(OperationIndex index, const Placement& placement) {
   Operation& operation = operations_[index];
   operation.placement = placement;
   const MutableBytes record = buffer_of(operation).first(placement.place.bytes());
+  const CodecId codec = (operation.is_encoded ? codec_ : exact_codec_).id();
   RecordHeader header{
       .kind = RecordKind::page,
       .segment = placement.place.segment,
       .offset = placement.place.offset(),
       .sequence = operation.sequence,
       .payload_bytes = operation.payload_bytes,
-      .page = {.identity = operation.identity,
-               .codec = codec_.id(),
-               .checksum = operation.checksum},
+      .page = {.identity = operation.identity, .codec = codec, .checksum = operation.checksum},
       .digest = {},
       .checked_bytes = operation.payload_bytes,
   };
-  if (codec_.id() == CodecId::raw) {
+  if (codec == CodecId::raw) {
     header.checked_bytes = std::min(header.payload_bytes, checked_page_bytes(options_.shape));
   }
   set_checksums(header, record.subspan(segment_unit_bytes, operation.payload_bytes));
@@ -162,8 +162,9 @@ Result<void> LogTier::load(const Operation& operation) {
     return Error{ErrorCode::corrupt, "the stored record is another one"};
   }
   HEADRACE_TRY(verify_identity(header.page.identity, operation.identity));
-  if (header.page.codec != codec_.id()) {
-    return Error{ErrorCode::corrupt, "the stored page has another codec"};
+  const Codec* const codec = find_codec(header.page.codec);
+  if (codec == nullptr) {
+    return Error{ErrorCode::corrupt, "the stored page has a codec that this build does not know"};
   }
   if (header.page.checksum != operation.checksum) {
     return Error{ErrorCode::corrupt,
@@ -172,7 +173,7 @@ Result<void> LogTier::load(const Operation& operation) {
   }
   const Bytes payload = record.subspan(segment_unit_bytes, header.payload_bytes);
   HEADRACE_TRY(verify_payload(header, payload));
-  HEADRACE_TRY(codec_.decode(plan_of(operation.identity), payload, operation.target));
+  HEADRACE_TRY(codec->decode(plan_of(operation.identity), payload, operation.target));
   if (const Digest128 actual = hash_bytes(operation.target); actual != operation.checksum) {
     return Error{ErrorCode::corrupt, "the page does not match its checksum: " + to_hex(actual) +
                                          " instead of " + to_hex(operation.checksum)};
@@ -199,9 +200,6 @@ Result<void> LogTier::load_from_writer(const Operation& writer, const PageIdenti
 
 Result<void> LogTier::read_groups(const PageIdentity& identity, std::uint32_t first_group,
                                   std::uint32_t count, MutableBytes out) {
-  if (codec_.id() != CodecId::raw) {
-    return Error{ErrorCode::unsupported, "only raw pages have groups of tokens"};
-  }
   const RecordKey key = key_of(identity.key);
   const auto found = store_->find(key);
   if (!found) return Error{ErrorCode::not_found, "the disk tier does not have this page"};
@@ -212,9 +210,11 @@ Result<void> LogTier::read_groups(const PageIdentity& identity, std::uint32_t fi
     HEADRACE_TRY(found->file().read_at(found->place.offset(), std::span(&unit, 1)));
     HEADRACE_TRY_ASSIGN(const RecordHeader header,
                         decode_record_header(unit, found->segment->header, found->place.offset()));
-    if (header.kind != RecordKind::page || header.record_bytes() != found->place.bytes() ||
-        header.page.codec != CodecId::raw) {
+    if (header.kind != RecordKind::page || header.record_bytes() != found->place.bytes()) {
       return Error{ErrorCode::corrupt, "the stored record is another one"};
+    }
+    if (header.page.codec != CodecId::raw) {
+      return Error{ErrorCode::unsupported, "only raw pages have groups of tokens"};
     }
     HEADRACE_TRY(verify_identity(header.page.identity, identity));
     const std::uint64_t start = first_group * group;

@@ -33,6 +33,7 @@ class TierWorld {
 struct NamedWorld {
   const char* name;
   std::function<std::unique_ptr<TierWorld>()> make;
+  const char* codec = "raw";
 };
 
 class TierConformance : public testing::TestWithParam<NamedWorld> {
@@ -134,9 +135,9 @@ TEST_P(TierConformance, APageWithFewTokensComesBackWithZerosBehindThem) {
 TEST_P(TierConformance, AnEncodedPageComesBackDecoded) {
   for (std::uint32_t held = 1; held <= small_shape.tokens; ++held) {
     const TestPage page = tail_page(held, held);
-    std::vector<std::byte> encoded(raw_codec().encoded_bytes_max(small_shape));
-    encoded.resize(
-        raw_codec().encode({.shape = small_shape, .tokens_held = held}, page.bytes, encoded));
+    const Codec& codec = **find_codec(std::string_view(GetParam().codec));
+    std::vector<std::byte> encoded(codec.encoded_bytes_max(small_shape));
+    encoded.resize(codec.encode({.shape = small_shape, .tokens_held = held}, page.bytes, encoded));
     const auto put = tier_.submit_put_encoded(page.identity, page.checksum, encoded);
     ASSERT_TRUE(put.ok());
     EXPECT_EQ(outcome(client_.get(page)), "ok");  // before its put has completed
@@ -331,7 +332,8 @@ INSTANTIATE_TEST_SUITE_P(
                     NamedWorld{"DiskInMemoryTwoThreads", [] { return disk_in_memory(2); }},
                     NamedWorld{"DiskOnFiles", [] { return disk_on_files(); }},
                     NamedWorld{"Host", [] { return host(1, "raw"); }},
-                    NamedWorld{"HostLosslessTwoThreads", [] { return host(2, "lossless"); }}),
+                    NamedWorld{"HostLosslessTwoThreads", [] { return host(2, "lossless"); },
+                               "lossless"}),
     [](const auto& world) { return std::string(world.param.name); });
 
 }  // namespace
