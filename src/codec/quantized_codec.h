@@ -15,7 +15,7 @@ struct TileBits {
   std::uint32_t value = 8;
 };
 
-/// [means of the keys, f16 [kv head][dim], where there are keys of 4 bits], then tile by tile
+/// Means of the keys, f16 [kv head][dim], where there are keys of 4 bits; then tile by tile
 /// [kv head]{K, V} (kernel/tile-inl.h).
 class QuantizedLayout {
  public:
@@ -37,8 +37,8 @@ class QuantizedLayout {
   std::uint64_t bytes() const;
 
  private:
-  /// The first and the last two layers keep 8 bits in q4.
-  bool is_fine() const { return plan_.layer < 1 || plan_.layer + 2 >= plan_.layers; }
+  /// The first two layers and the last two keep 8 bits.
+  bool is_fine() const { return plan_.layer < 2 || plan_.layer + 2 >= plan_.layers; }
 
   CodecId id_;
   PagePlan plan_;
