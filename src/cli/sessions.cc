@@ -1,7 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
-#include <ctime>
-#include <iomanip>
+#include <chrono>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -32,12 +32,17 @@ struct SessionsFlags {
 };
 
 std::string format_time(std::uint64_t unix_seconds) {
-  const auto time = static_cast<std::time_t>(unix_seconds);
-  std::tm utc{};
-  gmtime_r(&time, &utc);
-  std::array<char, 32> text{};
-  const std::size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &utc);
-  return {text.data(), size};
+  const std::chrono::sys_seconds time{std::chrono::seconds(unix_seconds)};
+  const auto day = std::chrono::floor<std::chrono::days>(time);
+  const std::chrono::year_month_day date(day);
+  const std::chrono::hh_mm_ss clock(time - day);
+  std::array<char, 64> text{};
+  const int size = std::snprintf(text.data(), text.size(), "%04d-%02u-%02u %02d:%02d UTC",
+                                 static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
+                                 static_cast<unsigned>(date.day()),
+                                 static_cast<int>(clock.hours().count()),
+                                 static_cast<int>(clock.minutes().count()));
+  return {text.data(), static_cast<std::size_t>(size)};
 }
 
 std::uint64_t kv_bytes(const SessionRecord& session) {
