@@ -69,7 +69,8 @@ Result<ModelInfo> inspect_model(const std::string& path);
 /// What the KV cache of an engine did so far.
 struct KvStats {
   std::uint64_t kv_bytes_needed = 0;  ///< KV of the longest sequence so far, everything in memory
-  std::uint64_t kv_bytes_peak = 0;    ///< most bytes of pool + metadata + IO buffers held at once
+  std::uint64_t kv_bytes_peak = 0;    ///< most bytes of pool + metadata + IO buffers held at once under
+                                      ///< the limit in force
   std::uint64_t kv_bytes_limit = 0;   ///< the limit in force
   std::uint64_t tokens_reused = 0;    ///< taken over from other texts instead of read
   std::uint64_t pages_sealed = 0;
@@ -184,6 +185,11 @@ class Engine {
   /// A new, empty sequence. Errors: out_of_budget.
   Result<std::unique_ptr<Sequence>> new_sequence() { return new_sequence(SequenceOptions()); }
   virtual Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) = 0;
+
+  /// A new KvOptions::memory_bytes (not 0), from now on: up, to no more than full contexts need, or
+  /// down. Errors: out_of_budget (below what a step needs, or sequences hold what cannot leave
+  /// memory), io; then the old limit stays.
+  virtual Result<void> set_kv_memory(std::uint64_t bytes) = 0;
 
   /// Saves the text of `sequence` under a name: 1 to 64 letters, digits, '-' and '_'. When this
   /// returns, it survives a crash; until then the one saved before under this name does. `note` is

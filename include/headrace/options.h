@@ -35,6 +35,8 @@ struct KvOptions {
   /// Which of the blocks that no text uses leave first: "lru", "fifo", "s3fifo", "lrfu", "cost" or
   /// "auto", which follows the one that would have served the texts so far best.
   std::string policy = "auto";
+  /// Pages go to disk as soon as they are full, not when their room is needed.
+  bool write_through = false;
   /// What is in `disk_directory` stays for the next process: texts that begin alike, and sessions.
   bool keep_disk = false;
   /// Limit for the files in `disk_directory`, in bytes. 0: what the file system has free.
@@ -64,6 +66,10 @@ struct EngineOptions {
 struct SequenceOptions {
   /// Texts share keys and values with those of the same tenant only.
   std::string tenant = {};
+  /// 0 to 3: what it leaves in the cache gives way only when nothing of a lower priority can.
+  std::uint32_t priority = 0;
+  /// Seconds after its end for which what it leaves may serve others. 0: no limit.
+  std::uint32_t keep_seconds = 0;
 };
 
 /// How the next token is chosen. The defaults are greedy: the most likely token, no randomness.

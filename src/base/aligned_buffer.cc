@@ -33,4 +33,8 @@ Result<AlignedBuffer> AlignedBuffer::allocate(std::size_t bytes) {
   return AlignedBuffer(static_cast<std::byte*>(memory), bytes);
 }
 
+void AlignedBuffer::discard(std::size_t offset, std::size_t bytes) {
+  if (bytes > 0) ::madvise(data_ + offset, bytes, MADV_DONTNEED);
+}
+
 }  // namespace headrace

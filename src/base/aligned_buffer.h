@@ -21,6 +21,9 @@ class AlignedBuffer {
   /// 0 bytes give an empty buffer. Errors: out_of_budget when the system has no room for it.
   static Result<AlignedBuffer> allocate(std::size_t bytes);
 
+  /// Gives whole memory pages of a part back to the system; they are zero at their next touch.
+  void discard(std::size_t offset, std::size_t bytes);
+
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }

@@ -39,6 +39,8 @@ class Budget {
   /// Errors: out_of_budget, naming `what`, the bytes asked for and the bytes left.
   Result<Reservation> reserve(std::uint64_t bytes, std::string_view what);
 
+  /// At least used_bytes().
+  void set_limit_bytes(std::uint64_t limit_bytes) { limit_bytes_ = limit_bytes; }
   std::uint64_t limit_bytes() const { return limit_bytes_; }
   std::uint64_t used_bytes() const { return used_bytes_; }
   std::uint64_t peak_bytes() const { return peak_bytes_; }

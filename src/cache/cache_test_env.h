@@ -21,6 +21,7 @@ class ImmediateExecutor final : public Executor {
 class ImmediateEnv final : public Env {
  public:
   void crash() { base_.crash(); }
+  void advance(std::chrono::nanoseconds time) { base_.advance(time); }
   void set_capacity(std::uint64_t bytes) { base_.set_capacity(bytes); }
 
   Result<std::unique_ptr<File>> open_file(const std::string& path, OpenMode mode) override {

@@ -231,12 +231,13 @@ class Auditor {
 /// A sequence that reads a text in steps and compares every output.
 class Reader {
  public:
-  Reader(PageStore& store, std::vector<TokenId> text, std::string_view tenant = {})
+  Reader(PageStore& store, std::vector<TokenId> text, std::string_view tenant = {},
+         std::uint32_t keep_seconds = 0)
       : store_(store),
         model_(store.options().layers, store.options().windows),
         text_(std::move(text)),
         expected_(expected_outputs(store.options(), text_)) {
-    auto sequence = SequenceCache::create(store, tenant);
+    auto sequence = SequenceCache::create(store, {.tenant = std::string(tenant), .keep_seconds = keep_seconds});
     EXPECT_TRUE(sequence.ok()) << sequence.error().message;
     sequence_ = std::move(sequence).value();
   }

@@ -112,6 +112,8 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   plan.limit_bytes = options.memory_bytes == 0 ? full : options.memory_bytes;
   if (plan.limit_bytes >= full && !options.keep_disk) {
     plan.slots = static_cast<std::uint32_t>(all_pages(options, options.sequences));
+    plan.slots_least = options.layers;
+    plan.slots_most = plan.slots;
   } else {
     plan.io_bytes = disk_tier_memory_bytes(tier_options(options)) + options.host_bytes;
     // A block that was defined by a codec is on its way to a tier.
@@ -143,6 +145,8 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     plan.slots = static_cast<std::uint32_t>(std::min(most, (plan.limit_bytes - fixed) / per_slot));
     plan.stream_slots = std::clamp(plan.slots / 8, stream_slots_min,
                                    std::min(stream_slots_max, plan.slots - open_slots));
+    plan.slots_least = open_slots + plan.stream_slots;
+    plan.slots_most = static_cast<std::uint32_t>(most);
   }
   plan.pool_bytes = plan.slots * slot_bytes;
   plan.bookkeeping_bytes = bookkeeping_bytes(options, plan.slots);

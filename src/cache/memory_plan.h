@@ -16,6 +16,8 @@ struct MemoryPlan {
   std::uint32_t index_blocks = 0;  ///< blocks that may be known at once, in use or not
   std::uint32_t slots = 0;         ///< pages of the pool
   std::uint32_t stream_slots = 0;  ///< of these, kept free for streaming; 0 when everything fits
+  std::uint32_t slots_least = 0;   ///< below that no step is possible
+  std::uint32_t slots_most = 0;    ///< more are of no use
   std::uint64_t pool_bytes = 0;
   std::uint64_t bookkeeping_bytes = 0;
   std::uint64_t io_bytes = 0;

@@ -36,7 +36,8 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
     disk_tier = disk.get();
     tiers.push_back(std::move(disk));
   }
-  HEADRACE_TRY_ASSIGN(PagePool pool, PagePool::create(options.shape, plan.slots));
+  HEADRACE_TRY_ASSIGN(PagePool pool,
+                      PagePool::create(options.shape, plan.slots, plan.slots_most));
   BlockIndexOptions index;
   index.layers = options.layers;
   index.tokens_per_block = options.shape.tokens;
@@ -47,27 +48,28 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   }
   index.settings = settings_digest(options);
   std::unique_ptr<PageStore> store(
-      new PageStore(options, plan.limit_bytes, std::move(pool), std::move(tiers), index));
+      new PageStore(env, options, plan.limit_bytes, std::move(pool), std::move(tiers), index));
   store->disk_ = disk_tier;
   store->stream_slots_ = plan.stream_slots;
   store->blocks_max_ = plan.blocks_max;
-  HEADRACE_TRY_ASSIGN(Reservation pool_bytes, store->budget_.reserve(plan.pool_bytes, "KV pool"));
-  HEADRACE_TRY_ASSIGN(Reservation books,
+  store->slots_least_ = plan.slots_least;
+  HEADRACE_TRY_ASSIGN(store->pool_reservation_,
+                      store->budget_.reserve(plan.pool_bytes, "KV pool"));
+  HEADRACE_TRY_ASSIGN(store->books_reservation_,
                       store->budget_.reserve(plan.bookkeeping_bytes, "KV page bookkeeping"));
-  HEADRACE_TRY_ASSIGN(Reservation io, store->budget_.reserve(plan.io_bytes, "KV IO buffers"));
+  HEADRACE_TRY_ASSIGN(store->io_reservation_,
+                      store->budget_.reserve(plan.io_bytes, "KV IO buffers"));
   std::uint64_t tier_bytes = 0;
   for (const TierState& state : store->tiers_) tier_bytes += state.tier->memory_bytes();
   HEADRACE_CHECK(tier_bytes <= plan.io_bytes, "the tiers hold more memory than was planned");
-  store->reservations_.push_back(std::move(pool_bytes));
-  store->reservations_.push_back(std::move(books));
-  store->reservations_.push_back(std::move(io));
   if (options.keep_disk) store->recover();
   return store;
 }
 
-PageStore::PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
-                     std::vector<std::unique_ptr<Tier>> tiers, const BlockIndexOptions& index)
-    : options_(options),
+PageStore::PageStore(Env& env, const PageStoreOptions& options, std::uint64_t limit_bytes,
+                     PagePool pool, std::vector<std::unique_ptr<Tier>> tiers, const BlockIndexOptions& index)
+    : env_(env),
+      options_(options),
       budget_(limit_bytes),
       pool_(std::move(pool)),
       index_(index),
@@ -140,6 +142,28 @@ void PageStore::free_slot(Block& block, PageEntry& page) {
   note_left_pool(block);
 }
 
+Result<void> PageStore::set_memory_bytes(std::uint64_t bytes) {
+  const std::uint64_t fixed = books_reservation_.bytes() + io_reservation_.bytes();
+  const std::uint64_t slot_bytes = PagePool::slot_bytes(options_.shape);
+  const std::uint64_t least = fixed + slots_least_ * slot_bytes;
+  if (bytes < least) {
+    return Error{ErrorCode::out_of_budget, "a KV memory of " + format_byte_count(bytes) +
+                                               " is too small for one step of this engine; give "
+                                               "at least " +
+                                               std::to_string((least + 1023) / 1024) + "KiB"};
+  }
+  const auto slots = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(pool_.slots_most(), (bytes - fixed) / slot_bytes));
+  if (slots < pool_.slots()) {
+    HEADRACE_TRY(make_room(pool_.slots() - slots + stream_slots_ + rebuild_slots()));
+  }
+  pool_.set_slots(slots);
+  pool_reservation_ = {};
+  budget_.set_limit_bytes(bytes);
+  HEADRACE_TRY_ASSIGN(pool_reservation_, budget_.reserve(slots * slot_bytes, "KV pool"));
+  return {};
+}
+
 // --- Making room ------------------------------------------------------------------------------
 
 Result<void> PageStore::make_room(std::uint32_t slots) {
@@ -162,6 +186,11 @@ Result<void> PageStore::make_room(std::uint32_t slots) {
   // A step must not begin with pages that leave in its middle.
   while (leaving_ > 0) wait();
   return {};
+}
+
+void PageStore::tidy_up() {
+  constexpr std::uint64_t compaction_bytes = 4 << 20;
+  if (disk_ != nullptr && options_.keep_disk) disk_->compact(compaction_bytes);
 }
 
 void PageStore::make_room_of_unused(std::uint32_t slots) {
@@ -378,9 +407,8 @@ void PageStore::wait() {
 KvStats PageStore::stats() const {
   KvStats stats = counters_;
   stats.kv_bytes_limit = budget_.limit_bytes();
-  const std::uint64_t pool_bytes = pool_.slots() * PagePool::slot_bytes(options_.shape);
-  stats.kv_bytes_peak =
-      budget_.peak_bytes() - pool_bytes + pool_.slots_peak() * PagePool::slot_bytes(options_.shape);
+  stats.kv_bytes_peak = books_reservation_.bytes() + io_reservation_.bytes() +
+                        pool_.slots_peak() * PagePool::slot_bytes(options_.shape);
   for (const TierState& state : tiers_) stats.pages_damaged += state.tier->stats().damaged;
   if (!tiers_.empty()) stats.disk_bytes_peak = tiers_.back().tier->stats().bytes_peak;
   return stats;

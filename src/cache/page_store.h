@@ -51,6 +51,7 @@ struct PageStoreOptions {
   /// Of memory_bytes, for pages that are kept encoded in memory. 0: no such tier.
   std::uint64_t host_bytes = 0;
   const Codec* host_codec = &raw_codec();
+  bool write_through = false;  ///< pages are written as soon as they are sealed
   bool keep_disk = false;  ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
@@ -101,6 +102,11 @@ class PageStore {
   /// Slots that make_room() can provide: the free ones and those of pages that may leave.
   std::uint32_t slots_available() const;
 
+  /// A new limit of memory, from now on. Pages leave the pool where it is lower. Errors:
+  /// out_of_budget (below what a step needs, or what is in use cannot leave), io; then the old one
+  /// stays.
+  Result<void> set_memory_bytes(std::uint64_t bytes);
+
   /// Lets pages leave the pool until `slots` slots are free: those of blocks that nobody uses
   /// first, then those of the newest blocks. Waits for the writes. Errors: out_of_budget (tier
   /// full), io, with what to do.
@@ -124,6 +130,11 @@ class PageStore {
   /// One more sequence uses a sealed block, one fewer does.
   void use(Block& block);
   void unuse(Block& block);
+  /// A sealed block that nobody uses and whose time has come. It is no match any more.
+  bool is_expired(const Block& block) const;
+  std::chrono::nanoseconds now() const { return env_.now(); }
+  /// Between two steps: a bounded part of the work that makes room before it is needed.
+  void tidy_up();
   /// The open block that a sequence has written holds `tokens` for ever. If there is a block with
   /// the same text the open one ends, giving what the other lacks, and the other one is returned;
   /// the sequence uses what is returned. `tokens` may be fewer than a block holds: a tail.
@@ -170,7 +181,7 @@ class PageStore {
   KvStats& counters() { return counters_; }
 
  private:
-  PageStore(const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
+  PageStore(Env& env, const PageStoreOptions& options, std::uint64_t limit_bytes, PagePool pool,
             std::vector<std::unique_ptr<Tier>> tiers, const BlockIndexOptions& index);
 
   // Pages.
@@ -216,6 +227,7 @@ class PageStore {
   BlockFacts facts_of(const Block& block) const;
   void admit(Block& block);
   void note_in_pool(Block& block);
+  void start_writing(Block& block);
   void put_encoded(Block& block, std::uint32_t layer, EncodedPage encoded);
   void note_left_pool(Block& block);
   bool may_be_dropped(const Block& block) const;
@@ -225,13 +237,17 @@ class PageStore {
   void drop_tails_within(Block& block);
   void drop_if_within_sibling(Block& tail);
 
+  Env& env_;
   const PageStoreOptions options_;
   std::uint32_t blocks_max_ = 0;
   std::uint32_t stream_slots_ = 0;
   std::uint32_t live_sequences_ = 0;
   bool rebuilding_ = false;
+  std::uint32_t slots_least_ = 0;
   Budget budget_;
-  std::vector<Reservation> reservations_;
+  Reservation pool_reservation_;
+  Reservation books_reservation_;
+  Reservation io_reservation_;
   PagePool pool_;
   struct TierState {
     std::unique_ptr<Tier> tier;

@@ -72,7 +72,28 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
   for (std::uint32_t layer = 0; layer < encoded.size() && !tiers_.empty(); ++layer) {
     if (options_.window(layer) == 0) put_encoded(open, layer, std::move(encoded[layer]));
   }
+  start_writing(open);
   return open;
+}
+
+/// Writes the pages of a sealed block while the next step computes, if they will have to leave
+/// soon or are wanted on disk anyway. As many as the queue takes: the others go when they must.
+void PageStore::start_writing(Block& block) {
+  if (tiers_.empty() || defines_pages()) return;
+  const std::uint32_t next_step = options_.layers * (options_.step_rows / options_.shape.tokens + 1);
+  const bool is_short = pool_.free_slots() < stream_slots_ + rebuild_slots() + next_step;
+  if (!options_.write_through && !is_short) return;
+  const std::size_t tier = options_.write_through ? tiers_.size() - 1 : 0;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    const PageEntry& page = block.pages[layer];
+    if (options_.window(layer) != 0 || page.writing || page.stored != 0 || !page.slot) continue;
+    if (!start_put(block, layer, tier)) return;
+  }
+}
+
+bool PageStore::is_expired(const Block& block) const {
+  return block.users == 0 && block.sessions == 0 && block.expires.count() != 0 &&
+         block.expires <= now();
 }
 
 /// The bytes that define a page go to a tier at once: encoding the page again would give others.
@@ -110,6 +131,7 @@ BlockFacts PageStore::facts_of(const Block& block) const {
   facts.parent = index_.is_root(*block.parent) ? 0 : policy_id(*block.parent);
   facts.depth = block.first_position / options_.shape.tokens;
   facts.bytes = options_.layers * options_.shape.bytes();
+  facts.priority = block.priority;
   facts.is_tail = block.tokens.size() < options_.shape.tokens;
   return facts;
 }

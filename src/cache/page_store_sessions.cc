@@ -51,6 +51,7 @@ bool PageStore::recover(const Digest128& key, const BlockRecord& record) {
   Block& block = index_.add(*parent, record.first_position);
   index_.seal(block, key, record.tokens);
   block.recorded = true;
+  block.expires = Block::never;
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
     block.pages[layer].checksum = record.checksums[layer];
     block.pages[layer].stored = disk_->has({key, layer}) ? disk_bit() : 0;

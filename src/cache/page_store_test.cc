@@ -219,6 +219,47 @@ TEST(PageStore, ThePeakGrowsWithTheSlotsThatAreUsedUpToTheLimit) {
   EXPECT_LE(store->stats().kv_bytes_peak, store->stats().kv_bytes_limit);
 }
 
+TEST(PageStore, TheLimitOfMemoryGoesDownAndUpWhileTextsGoOn) {
+  const unsigned seed = std::random_device{}();
+  std::printf("seed=%u\n", seed);
+  std::mt19937_64 random(seed);
+  ImmediateEnv env;
+  const auto store = open_store(env, with_slots(small_store(), 60));
+  const std::uint64_t most = store->budget().limit_bytes();
+  Auditor auditor(*store);
+  Reader reader(*store, random_text(160, 1));
+  while (!reader.done()) {
+    ASSERT_TRUE(reader.read(1 + random() % 16).ok());
+    const std::uint64_t bytes = most - random() % (55 * 4096);
+    const std::uint64_t before = store->budget().limit_bytes();
+    const auto outcome = store->set_memory_bytes(bytes);
+    EXPECT_EQ(store->budget().limit_bytes(), outcome.ok() ? bytes : before);
+    EXPECT_LE(store->budget().used_bytes(), store->budget().limit_bytes());
+    auditor.expect_in_order({&reader.sequence()});
+  }
+  const auto refused = store->set_memory_bytes(1'000);
+  ASSERT_FALSE(refused.ok());
+  expect_helpful(refused.error(), ErrorCode::out_of_budget, "give at least");
+}
+
+TEST(PageStore, WithEverythingInMemoryALowerLimitTakesWhatNobodyUses) {
+  ImmediateEnv env;
+  PageStoreOptions options = small_store();
+  options.reuse = true;
+  options.context = 160;
+  options.sequences = 2;
+  const auto store = open_store(env, options);
+  const std::uint64_t limit = store->budget().limit_bytes();
+  { ASSERT_TRUE(Reader(*store, random_text(150, 1)).read_all(48).ok()); }
+  Reader reader(*store, random_text(150, 2));
+  ASSERT_TRUE(reader.read_all(48).ok());
+  ASSERT_TRUE(store->set_memory_bytes(limit - std::uint64_t{30} * 4096).ok());
+  EXPECT_EQ(store->pool().slots(), 30U);
+  const auto refused = store->set_memory_bytes(limit - std::uint64_t{40} * 4096);
+  ASSERT_FALSE(refused.ok());
+  expect_helpful(refused.error(), ErrorCode::out_of_budget, "KV memory");
+}
+
 TEST(PageStoreDeathTest, ASequenceThatOutlivesItsStoreEndsTheProcess) {
   ImmediateEnv env;
   auto store = open_store(env, small_store());

@@ -58,7 +58,7 @@ class Rebuild {
   Rebuild(SequenceCache& original, const PagePlace& lost)
       : original_(original),
         lost_(lost),
-        sequence_(SequenceCache::create_for_rebuild(original.store(), original.tenant())) {}
+        sequence_(SequenceCache::create_for_rebuild(original.store(), original.options())) {}
 
   std::span<const TokenId> tokens() const {
     return original_.tokens().first(original_.table().first_position(lost_.block + 1));

@@ -16,7 +16,7 @@ std::uint32_t SequenceCache::take_cached(std::span<const TokenId> tokens) {
     const std::size_t first = blocks.size() * shape().tokens;
     if (tokens.size() - first < shape().tokens) break;
     Block* const block = store_.index().find(*parent, tokens.subspan(first, shape().tokens));
-    if (block == nullptr) break;
+    if (block == nullptr || store_.is_expired(*block)) break;
     blocks.push_back(block);
     parent = block;
   }
@@ -61,7 +61,7 @@ void SequenceCache::take_blocks(std::span<Block* const> blocks) {
 /// Copies the block that begins with most of `tokens` into an open one and cuts it there.
 void SequenceCache::copy_start_of_block(std::span<const TokenId> tokens) {
   const BlockIndex::Match match = store_.index().longest_match(last_block(), tokens);
-  if (match.block == nullptr) return;
+  if (match.block == nullptr || store_.is_expired(*match.block)) return;
   // A full block of a lossy codec has other values than its rows had while it was open.
   if (store_.defines_pages() && match.block->tokens.size() == shape().tokens) return;
   store_.use(*match.block);  // so that making room does not end it
@@ -104,7 +104,7 @@ bool SequenceCache::fill_copy(Block& from, Block& to) {
 
 Result<std::unique_ptr<SequenceCache>> SequenceCache::fork() {
   HEADRACE_TRY(store_.admit_sequence());
-  std::unique_ptr<SequenceCache> copy(new SequenceCache(store_, tenant_, false));
+  std::unique_ptr<SequenceCache> copy(new SequenceCache(store_, options_, false));
   std::vector<Block*> sealed;
   for (std::uint32_t i = 0; i < table_.blocks() && table_.block(i).sealed; ++i) {
     sealed.push_back(&table_.block(i));

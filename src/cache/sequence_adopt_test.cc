@@ -167,6 +167,34 @@ TEST(Sharing, ABlockThatWasLostIsReadAgainAndWholeAfterThat) {
   ASSERT_TRUE(once_more.read_all(1).ok());
 }
 
+TEST(Sharing, WhatATextLeavesExpires) {
+  ImmediateEnv env;
+  const auto store = open_store(env, sharing_store());
+  const std::vector<TokenId> text = random_text(70, 1);
+  { read_with_cache(*std::make_unique<Reader>(*store, text, "", 10)); }
+  {
+    Reader soon(*store, text, "", 10);
+    EXPECT_EQ(soon.take_cached(), 69U);
+  }
+  env.advance(std::chrono::seconds(11));
+  Reader late(*store, text);
+  EXPECT_EQ(late.take_cached(), 0U);
+  ASSERT_TRUE(late.read_all(9).ok());
+}
+
+TEST(Sharing, WritesThroughWhenAskedTo) {
+  ImmediateEnv env;
+  PageStoreOptions options = with_slots(sharing_store(), 40);
+  options.write_through = true;
+  const auto store = open_store(env, options);
+  Reader reader(*store, random_text(64, 1));
+  ASSERT_TRUE(reader.read_all(16).ok());
+  ASSERT_TRUE(reader.sequence().begin(1).ok());
+  reader.sequence().abort();
+  store->reap();
+  EXPECT_EQ(store->stats().pages_written, 12U) << "though all are in the pool";
+}
+
 // With everything that happens to a cache: random texts that begin alike, random room, windows.
 TEST(Sharing, NoMixOfTextsGivesWrongBytes) {
   const unsigned seed = std::random_device{}();

@@ -1,6 +1,7 @@
 #include "cache/sequence_cache.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "base/check.h"
@@ -8,22 +9,23 @@
 
 namespace headrace {
 
+using std::chrono::seconds;
+
 Result<std::unique_ptr<SequenceCache>> SequenceCache::create(PageStore& store,
-                                                             std::string_view tenant) {
+                                                             const SequenceOptions& options) {
   HEADRACE_TRY(store.admit_sequence());
-  return std::unique_ptr<SequenceCache>(new SequenceCache(store, tenant, false));
+  return std::unique_ptr<SequenceCache>(new SequenceCache(store, options, false));
 }
 
-std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store,
-                                                                 std::string_view tenant) {
+std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store, const SequenceOptions& options) {
   store.admit_rebuild();
-  return std::unique_ptr<SequenceCache>(new SequenceCache(store, tenant, true));
+  return std::unique_ptr<SequenceCache>(new SequenceCache(store, options, true));
 }
 
-SequenceCache::SequenceCache(PageStore& store, std::string_view tenant, bool is_rebuild)
+SequenceCache::SequenceCache(PageStore& store, const SequenceOptions& options, bool is_rebuild)
     : store_(store),
-      tenant_(tenant),
-      root_(store.index().root(tenant)),
+      options_(options),
+      root_(store.index().root(options.tenant)),
       is_rebuild_(is_rebuild),
       has_windows_(store.options().has_windows()),
       table_(store.options().layers, store.options().shape.tokens, store.blocks_max()),
@@ -42,6 +44,10 @@ SequenceCache::~SequenceCache() {
       // Others have passed it, and nobody may come to it any more.
       if (is_rebuild_ || !store_.options().reuse) store_.forget_page(block, layer);
     }
+    // A block serves as long as the most patient of its users wants.
+    block.expires = std::max(block.expires, options_.keep_seconds == 0
+                                                ? Block::never
+                                                : store_.now() + seconds(options_.keep_seconds));
     store_.unuse(block);
   }
   if (is_rebuild_) {
@@ -187,6 +193,7 @@ void SequenceCache::end_step() {
 void SequenceCache::seal(std::uint32_t block) {
   const auto tokens = std::span(tokens_).subspan(table_.first_position(block), shape().tokens);
   Block& open = table_.block(block);
+  open.priority = options_.priority;
   Block& sealed = store_.seal(open, tokens);
   if (&sealed == &open) return;
   table_.replace_block(block, sealed);

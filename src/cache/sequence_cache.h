@@ -58,10 +58,10 @@ class SequenceCache final : public SequenceKv {
   /// Texts share blocks with those of the same tenant only. Errors: out_of_budget (as many live as
   /// the store was opened for).
   static Result<std::unique_ptr<SequenceCache>> create(PageStore& store,
-                                                       std::string_view tenant = {});
+                                                       const SequenceOptions& options = {});
   /// The sequence of a rebuild (replay.h): may use the slots and the bookkeeping kept for it.
   static std::unique_ptr<SequenceCache> create_for_rebuild(PageStore& store,
-                                                           std::string_view tenant);
+                                                           const SequenceOptions& options);
   ~SequenceCache() override;
   SequenceCache(const SequenceCache&) = delete;
   SequenceCache& operator=(const SequenceCache&) = delete;
@@ -111,11 +111,11 @@ class SequenceCache final : public SequenceKv {
   PageStream& attend(std::uint32_t layer) override;
 
   PageTable& table() { return table_; }
-  const std::string& tenant() const { return tenant_; }
+  const SequenceOptions& options() const { return options_; }
   PageStore& store() { return store_; }
 
  private:
-  SequenceCache(PageStore& store, std::string_view tenant, bool is_rebuild);
+  SequenceCache(PageStore& store, const SequenceOptions& options, bool is_rebuild);
 
   std::uint32_t position() const { return static_cast<std::uint32_t>(tokens_.size()); }
   void end_step();
@@ -136,7 +136,7 @@ class SequenceCache final : public SequenceKv {
   }
 
   PageStore& store_;
-  const std::string tenant_;
+  const SequenceOptions options_;
   Block& root_;
   const bool is_rebuild_;
   const bool has_windows_;

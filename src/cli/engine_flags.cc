@@ -77,6 +77,10 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
                 "Whether what is in --kv-disk stays for later runs (default: it does)")
       ->group(group);
   command
+      .add_flag("--kv-write-through", options_.kv.write_through,
+                "Write pages as soon as they are full, not when their room is needed")
+      ->group(group);
+  command
       .add_option("--kv-disk-io", disk_io_,
                   "buffered (through the system's cache, default) or direct (past it)")
       ->check(CLI::IsMember({"buffered", "direct"}))

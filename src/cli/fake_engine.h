@@ -73,6 +73,7 @@ class FakeEngine final : public Engine {
     return tokens;
   }
 
+  Result<void> set_kv_memory(std::uint64_t) override { return {}; }
   Result<void> save_session(const std::string& name, Sequence& sequence,
                             std::string_view note) override {
     HEADRACE_TRY(fail_saving);

@@ -3,6 +3,7 @@
 // one; an open block belongs to the sequence that writes it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -41,6 +42,10 @@ struct Block {
   bool in_pool = false;        ///< the policy of the pool knows it
   std::uint32_t users = 0;     ///< sequences that have it in their table
   std::uint32_t sessions = 0;  ///< saved ones that it belongs to
+  std::uint32_t priority = 0;  ///< of the sequence that wrote it
+  /// Until when it may serve others; 0: nobody has left it yet.
+  std::chrono::nanoseconds expires = {};
+  static constexpr std::chrono::nanoseconds never = std::chrono::nanoseconds::max();
 
   bool all_pages_exist() const {
     for (const PageEntry& page : pages) {

@@ -26,7 +26,15 @@ class PagePool {
  public:
   /// Room for `slots` pages of `shape`. The memory is touched only when a slot is used. Errors:
   /// out_of_budget.
-  static Result<PagePool> create(const PageShape& shape, std::uint32_t slots);
+  static Result<PagePool> create(const PageShape& shape, std::uint32_t slots) {
+    return create(shape, slots, slots);
+  }
+  /// The same, with address space for up to `slots_most` (set_slots()).
+  static Result<PagePool> create(const PageShape& shape, std::uint32_t slots,
+                                 std::uint32_t slots_most);
+  /// From now on there are `slots`, at most slots_most(). What goes must be free, and its memory goes
+  /// back to the system.
+  void set_slots(std::uint32_t slots);
 
   /// A free slot with undefined contents, or nothing when all are taken.
   std::optional<SlotIndex> acquire();
@@ -38,21 +46,26 @@ class PagePool {
   MutableBytes bytes(SlotIndex slot) { return {data(slot), shape_.bytes()}; }
 
   const PageShape& shape() const { return shape_; }
-  std::uint32_t slots() const { return static_cast<std::uint32_t>(taken_.size()); }
+  std::uint32_t slots() const {
+    return static_cast<std::uint32_t>(taken_.size() - retired_.size());
+  }
+  std::uint32_t slots_most() const { return static_cast<std::uint32_t>(taken_.size()); }
   std::uint32_t free_slots() const { return static_cast<std::uint32_t>(free_.size()); }
-  /// Most slots that were taken at once.
+  /// Most slots that were taken at once, since set_slots().
   std::uint32_t slots_peak() const { return slots_peak_; }
 
   /// Bytes that one slot takes: the page, rounded up so that every slot starts on a device block.
   static std::uint64_t slot_bytes(const PageShape& shape) { return round_up(shape.bytes(), 4096); }
 
  private:
-  PagePool(const PageShape& shape, std::uint32_t slots, AlignedBuffer memory);
+  PagePool(const PageShape& shape, std::uint32_t slots, std::uint32_t slots_most,
+           AlignedBuffer memory);
 
   PageShape shape_;
   std::uint64_t slot_bytes_;
   AlignedBuffer memory_;
   std::vector<SlotIndex> free_;  // last in, first out: the warmest slot is reused first
+  std::vector<SlotIndex> retired_;
   std::vector<bool> taken_;
   std::uint32_t slots_peak_ = 0;
 };

@@ -74,6 +74,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.disk_directory = checked.kv.disk_directory;
   store.disk_bytes = checked.kv.disk_bytes;
   store.keep_disk = checked.kv.keep_disk;
+  store.write_through = checked.kv.write_through;
   store.disk_direct = checked.kv.disk_direct;
   HEADRACE_TRY_ASSIGN(store.disk_codec, find_codec(checked.kv.disk_codec));
   HEADRACE_TRY_ASSIGN(store.host_codec, find_codec(checked.kv.host_codec));
@@ -97,7 +98,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
 
 Result<std::unique_ptr<Sequence>> Runtime::new_sequence(const SequenceOptions& options) {
   HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache,
-                      SequenceCache::create(*store_, options.tenant));
+                      SequenceCache::create(*store_, options));
   return std::unique_ptr<Sequence>(std::make_unique<RuntimeSequence>(*this, std::move(cache)));
 }
 
@@ -106,7 +107,7 @@ Result<void> Runtime::save_session(const std::string& name, Sequence& sequence,
   SequenceCache& cache = static_cast<RuntimeSequence&>(sequence).cache();
   SessionRecord session;
   session.name = name;
-  session.tenant = cache.tenant();
+  session.tenant = cache.options().tenant;
   session.note = note;
   session.model_name = info_.name;
   session.saved_seconds = env_.unix_seconds();
@@ -192,6 +193,7 @@ Result<std::size_t> Runtime::step(std::span<const StepPart> parts, const BatchLo
       for (const StepPart& part : parts.first(taken)) {
         part.sequence->commit(part.drops_rows ? part.tokens.first(last_row + 1) : part.tokens);
       }
+      store_->tidy_up();
       return taken;
     }
     for (const StepPart& part : parts.first(taken)) part.sequence->abort();

@@ -36,6 +36,9 @@ class Runtime final : public Engine {
   }
   using Engine::new_sequence;
   Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) override;
+  Result<void> set_kv_memory(std::uint64_t bytes) override {
+    return store_->set_memory_bytes(bytes);
+  }
   Result<void> save_session(const std::string& name, Sequence& sequence,
                             std::string_view note) override;
   Result<SessionState> read_session(const std::string& name) override;
