@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "base/check.h"
 #include "cache/memory_plan.h"
@@ -318,8 +319,10 @@ bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Do
     Result<TierTicket> ticket =
         tiers_[tier].tier->submit_get(identity(block, layer), page.checksum, pool_.bytes(slot));
     if (ticket.ok()) {
+      note_load(tier, true);
       tiers_[tier].in_flight.emplace(
           *ticket, [this, &page, tier, done = std::move(done)](Result<void> outcome) {
+            note_load(tier, false);
             if (!outcome.ok()) page.stored &= ~bit(tier);  // the tier has dropped it
             if (outcome.ok() && tier + 1 < tiers_.size()) ++counters_.pages_filled_from_host;
             if (outcome.ok() && tier + 1 == tiers_.size()) ++counters_.pages_filled_from_disk;
@@ -332,6 +335,74 @@ bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Do
   }
   done(Error{ErrorCode::not_found, "no tier has this page any more"});
   return false;
+}
+
+/// Loads run many at a time, so what is measured is how much came while any was in flight.
+void PageStore::note_load(std::size_t tier, bool is_start) {
+  if (is_start) {
+    if (loads_in_flight_++ > 0) return;
+    loaded_bytes_ = 0;
+    loading_since_ = now();
+    return;
+  }
+  loaded_bytes_ += options_.shape.bytes();
+  if (--loads_in_flight_ > 0) return;
+  costs_.measure_load(tier, loaded_bytes_,
+                      std::chrono::duration<double>(now() - loading_since_).count());
+}
+
+std::size_t PageStore::blocks_to_compute(std::span<Block* const> blocks) const {
+  std::vector<BlockFill> fills;
+  for (const Block* block : blocks) {
+    BlockFill fill;
+    fill.compute_seconds = costs_.compute_seconds(block->first_position, options_.shape.tokens);
+    fill.load_seconds = 0;
+    for (const PageEntry& page : block->pages) {
+      if (page.slot || page.stored == 0) continue;
+      const auto tier = static_cast<std::size_t>(std::countr_zero(page.stored));
+      const double seconds = costs_.load_seconds(tier, options_.shape.bytes());
+      // What was never measured is tried.
+      if (seconds < never_seconds) fill.load_seconds += seconds;
+    }
+    fills.push_back(fill);
+  }
+  constexpr double least_gain = 0.05;
+  return plan_fill(fills, least_gain).computed_blocks;
+}
+
+void PageStore::load_ahead(Block& block) {
+  const std::uint32_t next_step = options_.layers * (options_.step_rows / options_.shape.tokens + 1);
+  const std::uint32_t kept_free = stream_slots_ + rebuild_slots() + next_step;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    PageEntry& page = block.pages[layer];
+    if (page.slot || page.loading || page.stored == 0) continue;
+    if (pool_.free_slots() <= kept_free) return;
+    const SlotIndex slot = *pool_.acquire();
+    page.loading = true;
+    const bool started =
+        start_load(block, layer, slot, [this, &block, layer, slot](const Result<void>& outcome) {
+          block.pages[layer].loading = false;
+          if (!outcome.ok() || !keep_loaded(block, layer, slot)) pool_.release(slot);
+        });
+    if (started || !page.loading) continue;
+    page.loading = false;
+    pool_.release(slot);
+    return;  // the queue is full
+  }
+}
+
+/// A page that was loaded stays in its slot. False: it has another one already.
+bool PageStore::keep_loaded(Block& block, std::uint32_t layer, SlotIndex slot) {
+  PageEntry& page = block.pages[layer];
+  if (page.slot) return false;
+  page.slot = slot;
+  note_in_pool(block);
+  if (block.users > 0) {
+    track(block, layer);
+  } else {
+    ++unused_resident_pages_;
+  }
+  return true;
 }
 
 Result<void> PageStore::store(Block& block, std::uint32_t layer, SlotIndex slot) {
@@ -368,17 +439,9 @@ Error PageStore::disk_error(const Error& error) {
 }
 
 bool PageStore::keep_streamed(Block& block, std::uint32_t layer, SlotIndex slot) {
-  PageEntry& page = block.pages[layer];
   const std::int64_t free_after = std::int64_t{pool_.free_slots()} + streaming_ - 1;
-  if (page.slot || free_after < std::int64_t{stream_slots_} + rebuild_slots()) return false;
-  page.slot = slot;
-  note_in_pool(block);
-  if (block.users > 0) {
-    track(block, layer);
-  } else {
-    ++unused_resident_pages_;
-  }
-  return true;
+  if (free_after < std::int64_t{stream_slots_} + rebuild_slots()) return false;
+  return keep_loaded(block, layer, slot);
 }
 
 void PageStore::reap() {

@@ -30,6 +30,7 @@
 #include "page/pool.h"
 #include "policy/cache_policy.h"
 #include "policy/eviction.h"
+#include "policy/fill_plan.h"
 #include "tier/disk_tier.h"
 
 namespace headrace {
@@ -133,6 +134,12 @@ class PageStore {
   /// A sealed block that nobody uses and whose time has come. It is no match any more.
   bool is_expired(const Block& block) const;
   std::chrono::nanoseconds now() const { return env_.now(); }
+  /// What loading and computing cost here.
+  FillCosts& costs() { return costs_; }
+  /// How many of `blocks`, from the first one on, are better computed again than loaded.
+  std::size_t blocks_to_compute(std::span<Block* const> blocks) const;
+  /// Starts to load pages of a block into slots to spare, for a sequence that will come to it.
+  void load_ahead(Block& block);
   /// Between two steps: a bounded part of the work that makes room before it is needed.
   void tidy_up();
   /// The open block that a sequence has written holds `tokens` for ever. If there is a block with
@@ -198,6 +205,8 @@ class PageStore {
   /// Submits a page to a tier. False: its queue is full, wait first.
   bool submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier, Done done);
   bool start_put(Block& block, std::uint32_t layer, std::size_t tier = 0);
+  void note_load(std::size_t tier, bool is_start);
+  bool keep_loaded(Block& block, std::uint32_t layer, SlotIndex slot);
   void finish_put(Block& block, std::uint32_t layer, std::size_t tier, const Result<void>& outcome);
   static Error disk_error(const Error& error);
   bool let_page_leave(Block& block, std::uint32_t layer);
@@ -267,6 +276,11 @@ class PageStore {
   std::unordered_map<BlockId, Block*> sealed_;
   std::uint32_t unused_resident_pages_ = 0;
   std::int32_t streaming_ = 0;
+  FillCosts costs_;
+  // Of the loads since none was in flight.
+  std::uint32_t loads_in_flight_ = 0;
+  std::uint64_t loaded_bytes_ = 0;
+  std::chrono::nanoseconds loading_since_ = {};
   std::uint32_t leaving_ = 0;  ///< pages whose slots are free as soon as they are written
   Result<void> write_error_;
   KvStats counters_;

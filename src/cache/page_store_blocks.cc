@@ -220,7 +220,7 @@ void PageStore::drop(Block& block) {
 
 void PageStore::forget_page(Block& block, std::uint32_t layer) {
   PageEntry& page = block.pages[layer];
-  while (page.writing) wait();
+  while (page.writing || page.loading) wait();
   if (page.slot) {
     if (block.users > 0) {
       untrack(block, layer);

@@ -21,12 +21,30 @@ std::uint32_t SequenceCache::take_cached(std::span<const TokenId> tokens) {
     parent = block;
   }
   while (!blocks.empty() && !can_continue_behind(blocks)) blocks.pop_back();
+  const auto first_missing = std::ranges::find_if(blocks, [](const Block* block) {
+    return std::ranges::any_of(block->pages, [](const PageEntry& page) { return !page.slot; });
+  });
+  const std::span<Block* const> missing(first_missing, blocks.end());
+  const std::size_t computed = store_.blocks_to_compute(missing);
+  if (computed > 0) {
+    // The sequence reads these, and meanwhile those behind them are loaded; when it comes there
+    // this is asked again.
+    for (std::size_t i = missing.size(); i-- > computed;) store_.load_ahead(*missing[i]);
+    blocks.erase(first_missing, blocks.end());
+    take_blocks(blocks);
+    return note_reused(before);
+  }
   take_blocks(blocks);
   const std::span<const TokenId> rest = tokens.subspan(position() - before);
   if (!rest.empty()) copy_start_of_block(rest);
-  tokens_reused_ += position() - before;
-  store_.counters().tokens_reused += position() - before;
-  return position() - before;
+  return note_reused(before);
+}
+
+std::uint32_t SequenceCache::note_reused(std::uint32_t position_before) {
+  const std::uint32_t tokens = position() - position_before;
+  tokens_reused_ += tokens;
+  store_.counters().tokens_reused += tokens;
+  return tokens;
 }
 
 /// Whether all pages exist that a row behind these blocks reads.

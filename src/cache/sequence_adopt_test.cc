@@ -195,6 +195,45 @@ TEST(Sharing, WritesThroughWhenAskedTo) {
   EXPECT_EQ(store->stats().pages_written, 12U) << "though all are in the pool";
 }
 
+// A slow tier: the beginning of what is missing is read again, and the rest comes meanwhile.
+TEST(Sharing, LoadsAndComputesAtOnceWhenThatIsSooner) {
+  ImmediateEnv env;
+  PageStoreOptions options = with_slots(sharing_store(), 45);
+  options.step_rows = 16;
+  const auto store = open_store(env, options);
+  const std::vector<TokenId> text = random_text(160, 1);
+  { read_with_cache(*std::make_unique<Reader>(*store, text)); }
+  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 2))); }
+  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 3))); }
+  Auditor auditor(*store);
+  const std::uint64_t page_bytes = store->options().shape.bytes();
+  for (int i = 0; i < 99; ++i) {
+    store->costs().measure_load(0, page_bytes, 1.0);  // 3 s a block
+    store->costs().measure_compute(0, 16, 3.0);
+  }
+  Reader again(*store, text);
+  const std::uint32_t resident = again.take_cached();
+  EXPECT_LT(resident, 96U) << "the first of the others are to be computed";
+  std::uint32_t taken = 0;
+  while (!again.done()) {
+    ASSERT_TRUE(again.read(16).ok());
+    taken += again.take_cached();
+    store->reap();
+    auditor.expect_in_order({&again.sequence()});
+  }
+  EXPECT_GE(taken, 31U) << "the last ones were loaded meanwhile";
+  EXPECT_LT(resident + taken, 144U) << "and not all of them";
+
+  for (int i = 0; i < 99; ++i) store->costs().measure_load(0, page_bytes, 1000.0);
+  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 4))); }
+  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 5))); }
+  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 6))); }
+  Reader slow(*store, text);
+  const std::uint64_t loads = store->stats().pages_filled_from_disk;
+  slow.take_cached();
+  EXPECT_EQ(store->stats().pages_filled_from_disk, loads) << "a hit is never slower than none";
+}
+
 // With everything that happens to a cache: random texts that begin alike, random room, windows.
 TEST(Sharing, NoMixOfTextsGivesWrongBytes) {
   const unsigned seed = std::random_device{}();

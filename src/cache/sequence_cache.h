@@ -126,6 +126,7 @@ class SequenceCache final : public SequenceKv {
   void count_reader(Block& block);
   Block& last_block();
   void take_blocks(std::span<Block* const> blocks);
+  std::uint32_t note_reused(std::uint32_t position_before);
   bool can_continue_behind(std::span<Block* const> blocks) const;
   void copy_start_of_block(std::span<const TokenId> tokens);
   Result<void> reserve_blocks(std::uint32_t blocks);

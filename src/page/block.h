@@ -19,6 +19,7 @@ struct PageEntry {
   std::optional<SlotIndex> slot;  ///< where it is resident
   std::uint8_t stored = 0;        ///< bit i: tier i has it
   bool writing = false;           ///< on its way to a tier: the slot must stay
+  bool loading = false;           ///< on its way into a slot that is not its own yet
   bool leaving = false;           ///< when written, the slot is given back
   /// Sequences that may still read it. Counted only in models with windows, whose layers let go of
   /// what is behind.

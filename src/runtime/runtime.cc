@@ -188,8 +188,10 @@ Result<std::size_t> Runtime::step(std::span<const StepPart> parts, const BatchLo
                           static_cast<std::uint32_t>(part.sequence->tokens().size()),
                           part.first_logits_row, 0});
     }
+    const std::chrono::nanoseconds start = env_.now();
     Result<void> outcome = forward_->run(segments, note_row);
     if (outcome.ok()) {
+      if (parts.size() == 1) note_compute_cost(segments.front(), start);
       for (const StepPart& part : parts.first(taken)) {
         part.sequence->commit(part.drops_rows ? part.tokens.first(last_row + 1) : part.tokens);
       }
@@ -203,6 +205,15 @@ Result<std::size_t> Runtime::step(std::span<const StepPart> parts, const BatchLo
       HEADRACE_TRY(replay(*part.sequence, *part.sequence->lost(), rebuilds_left));
     }
   }
+}
+
+/// Of prompt chunks: what the fill planner compares loading with.
+void Runtime::note_compute_cost(const Segment& segment, std::chrono::nanoseconds start) {
+  constexpr std::size_t least_rows = 64;
+  if (segment.tokens.size() < least_rows) return;
+  store_->costs().measure_compute(
+      segment.first_position, static_cast<std::uint32_t>(segment.tokens.size()),
+      std::chrono::duration<double>(env_.now() - start).count());
 }
 
 Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,

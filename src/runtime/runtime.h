@@ -88,6 +88,7 @@ class Runtime final : public Engine {
   Result<std::size_t> begin(std::span<const StepPart> parts);
   /// Brings a lost page back, and before it those that it needs: at most `rebuilds_left` together.
   Result<void> replay(SequenceCache& sequence, const PagePlace& lost, std::uint32_t& rebuilds_left);
+  void note_compute_cost(const Segment& segment, std::chrono::nanoseconds start);
   Result<void> rebuild(SequenceCache& sequence, const PagePlace& lost);
 
   Env& env_;
