@@ -37,11 +37,10 @@ std::string format_time(std::uint64_t unix_seconds) {
   const std::chrono::year_month_day date(day);
   const std::chrono::hh_mm_ss clock(time - day);
   std::array<char, 64> text{};
-  const int size = std::snprintf(text.data(), text.size(), "%04d-%02u-%02u %02d:%02d UTC",
-                                 static_cast<int>(date.year()), static_cast<unsigned>(date.month()),
-                                 static_cast<unsigned>(date.day()),
-                                 static_cast<int>(clock.hours().count()),
-                                 static_cast<int>(clock.minutes().count()));
+  const int size = std::snprintf(
+      text.data(), text.size(), "%04d-%02u-%02u %02d:%02d UTC", static_cast<int>(date.year()),
+      static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
+      static_cast<int>(clock.hours().count()), static_cast<int>(clock.minutes().count()));
   return {text.data(), static_cast<std::size_t>(size)};
 }
 

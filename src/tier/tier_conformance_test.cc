@@ -28,6 +28,8 @@ class TierWorld {
  public:
   virtual ~TierWorld() = default;
   virtual Tier& tier() = 0;
+  /// How the tier keeps pages.
+  virtual const Codec& codec() { return raw_codec(); }
 };
 
 struct NamedWorld {
@@ -298,20 +300,23 @@ class DiskTierWorld final : public TierWorld {
 
 class HostTierWorld final : public TierWorld {
  public:
-  HostTierWorld(std::uint32_t threads, const char* codec) {
+  HostTierWorld(std::uint32_t threads, const char* codec)
+      : codec_(**find_codec(std::string_view(codec))) {
     auto tier = open_host_tier(env_, {.memory_bytes = 1 << 20,
                                       .max_pages = limit_pages,
                                       .shape = small_shape,
                                       .layers = 4,
-                                      .codec = *find_codec(std::string_view(codec)),
+                                      .codec = &codec_,
                                       .threads = threads,
                                       .queue_depth = queue_depth});
     EXPECT_TRUE(tier.ok()) << tier.error().message;
     tier_ = std::move(tier).value();
   }
   Tier& tier() override { return *tier_; }
+  const Codec& codec() override { return codec_; }
 
  private:
+  const Codec& codec_;
   MemoryEnv env_;
   std::unique_ptr<Tier> tier_;
 };
