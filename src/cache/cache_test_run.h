@@ -237,7 +237,8 @@ class Reader {
         model_(store.options().layers, store.options().windows),
         text_(std::move(text)),
         expected_(expected_outputs(store.options(), text_)) {
-    auto sequence = SequenceCache::create(store, {.tenant = std::string(tenant), .keep_seconds = keep_seconds});
+    auto sequence =
+        SequenceCache::create(store, {.tenant = std::string(tenant), .keep_seconds = keep_seconds});
     EXPECT_TRUE(sequence.ok()) << sequence.error().message;
     sequence_ = std::move(sequence).value();
   }

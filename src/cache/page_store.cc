@@ -37,8 +37,7 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
     disk_tier = disk.get();
     tiers.push_back(std::move(disk));
   }
-  HEADRACE_TRY_ASSIGN(PagePool pool,
-                      PagePool::create(options.shape, plan.slots, plan.slots_most));
+  HEADRACE_TRY_ASSIGN(PagePool pool, PagePool::create(options.shape, plan.slots, plan.slots_most));
   BlockIndexOptions index;
   index.layers = options.layers;
   index.tokens_per_block = options.shape.tokens;
@@ -54,8 +53,7 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   store->stream_slots_ = plan.stream_slots;
   store->blocks_max_ = plan.blocks_max;
   store->slots_least_ = plan.slots_least;
-  HEADRACE_TRY_ASSIGN(store->pool_reservation_,
-                      store->budget_.reserve(plan.pool_bytes, "KV pool"));
+  HEADRACE_TRY_ASSIGN(store->pool_reservation_, store->budget_.reserve(plan.pool_bytes, "KV pool"));
   HEADRACE_TRY_ASSIGN(store->books_reservation_,
                       store->budget_.reserve(plan.bookkeeping_bytes, "KV page bookkeeping"));
   HEADRACE_TRY_ASSIGN(store->io_reservation_,
@@ -68,7 +66,8 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
 }
 
 PageStore::PageStore(Env& env, const PageStoreOptions& options, std::uint64_t limit_bytes,
-                     PagePool pool, std::vector<std::unique_ptr<Tier>> tiers, const BlockIndexOptions& index)
+                     PagePool pool, std::vector<std::unique_ptr<Tier>> tiers,
+                     const BlockIndexOptions& index)
     : env_(env),
       options_(options),
       budget_(limit_bytes),
@@ -371,8 +370,10 @@ std::size_t PageStore::blocks_to_compute(std::span<Block* const> blocks) const {
 }
 
 void PageStore::load_ahead(Block& block) {
-  const std::uint32_t next_step = options_.layers * (options_.step_rows / options_.shape.tokens + 1);
+  const std::uint32_t next_step =
+      options_.layers * (options_.step_rows / options_.shape.tokens + 1);
   const std::uint32_t kept_free = stream_slots_ + rebuild_slots() + next_step;
+  make_room_of_unused(kept_free + options_.layers);
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
     PageEntry& page = block.pages[layer];
     if (page.slot || page.loading || page.stored == 0) continue;

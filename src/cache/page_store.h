@@ -53,7 +53,7 @@ struct PageStoreOptions {
   std::uint64_t host_bytes = 0;
   const Codec* host_codec = &raw_codec();
   bool write_through = false;  ///< pages are written as soon as they are sealed
-  bool keep_disk = false;  ///< what is on disk stays for the next process
+  bool keep_disk = false;      ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
   CachePolicyKind policy = CachePolicyKind::automatic;  ///< which of those go first

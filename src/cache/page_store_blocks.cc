@@ -80,7 +80,8 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
 /// soon or are wanted on disk anyway. As many as the queue takes: the others go when they must.
 void PageStore::start_writing(Block& block) {
   if (tiers_.empty() || defines_pages()) return;
-  const std::uint32_t next_step = options_.layers * (options_.step_rows / options_.shape.tokens + 1);
+  const std::uint32_t next_step =
+      options_.layers * (options_.step_rows / options_.shape.tokens + 1);
   const bool is_short = pool_.free_slots() < stream_slots_ + rebuild_slots() + next_step;
   if (!options_.write_through && !is_short) return;
   const std::size_t tier = options_.write_through ? tiers_.size() - 1 : 0;

@@ -250,7 +250,9 @@ TEST(PageStore, WithEverythingInMemoryALowerLimitTakesWhatNobodyUses) {
   options.sequences = 2;
   const auto store = open_store(env, options);
   const std::uint64_t limit = store->budget().limit_bytes();
-  { ASSERT_TRUE(Reader(*store, random_text(150, 1)).read_all(48).ok()); }
+  {
+    ASSERT_TRUE(Reader(*store, random_text(150, 1)).read_all(48).ok());
+  }
   Reader reader(*store, random_text(150, 2));
   ASSERT_TRUE(reader.read_all(48).ok());
   ASSERT_TRUE(store->set_memory_bytes(limit - std::uint64_t{30} * 4096).ok());

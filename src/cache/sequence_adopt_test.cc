@@ -171,7 +171,9 @@ TEST(Sharing, WhatATextLeavesExpires) {
   ImmediateEnv env;
   const auto store = open_store(env, sharing_store());
   const std::vector<TokenId> text = random_text(70, 1);
-  { read_with_cache(*std::make_unique<Reader>(*store, text, "", 10)); }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, text, "", 10));
+  }
   {
     Reader soon(*store, text, "", 10);
     EXPECT_EQ(soon.take_cached(), 69U);
@@ -202,9 +204,15 @@ TEST(Sharing, LoadsAndComputesAtOnceWhenThatIsSooner) {
   options.step_rows = 16;
   const auto store = open_store(env, options);
   const std::vector<TokenId> text = random_text(160, 1);
-  { read_with_cache(*std::make_unique<Reader>(*store, text)); }
-  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 2))); }
-  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 3))); }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, text));
+  }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 2)));
+  }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 3)));
+  }
   Auditor auditor(*store);
   const std::uint64_t page_bytes = store->options().shape.bytes();
   for (int i = 0; i < 99; ++i) {
@@ -225,9 +233,15 @@ TEST(Sharing, LoadsAndComputesAtOnceWhenThatIsSooner) {
   EXPECT_LT(resident + taken, 144U) << "and not all of them";
 
   for (int i = 0; i < 99; ++i) store->costs().measure_load(0, page_bytes, 1000.0);
-  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 4))); }
-  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 5))); }
-  { read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 6))); }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 4)));
+  }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 5)));
+  }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 6)));
+  }
   Reader slow(*store, text);
   const std::uint64_t loads = store->stats().pages_filled_from_disk;
   slow.take_cached();

@@ -17,7 +17,8 @@ Result<std::unique_ptr<SequenceCache>> SequenceCache::create(PageStore& store,
   return std::unique_ptr<SequenceCache>(new SequenceCache(store, options, false));
 }
 
-std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store, const SequenceOptions& options) {
+std::unique_ptr<SequenceCache> SequenceCache::create_for_rebuild(PageStore& store,
+                                                                 const SequenceOptions& options) {
   store.admit_rebuild();
   return std::unique_ptr<SequenceCache>(new SequenceCache(store, options, true));
 }

@@ -32,8 +32,8 @@ class PagePool {
   /// The same, with address space for up to `slots_most` (set_slots()).
   static Result<PagePool> create(const PageShape& shape, std::uint32_t slots,
                                  std::uint32_t slots_most);
-  /// From now on there are `slots`, at most slots_most(). What goes must be free, and its memory goes
-  /// back to the system.
+  /// From now on there are `slots`, at most slots_most(). What goes must be free, and its memory
+  /// goes back to the system.
   void set_slots(std::uint32_t slots);
 
   /// A free slot with undefined contents, or nothing when all are taken.

@@ -211,9 +211,9 @@ Result<std::size_t> Runtime::step(std::span<const StepPart> parts, const BatchLo
 void Runtime::note_compute_cost(const Segment& segment, std::chrono::nanoseconds start) {
   constexpr std::size_t least_rows = 64;
   if (segment.tokens.size() < least_rows) return;
-  store_->costs().measure_compute(
-      segment.first_position, static_cast<std::uint32_t>(segment.tokens.size()),
-      std::chrono::duration<double>(env_.now() - start).count());
+  store_->costs().measure_compute(segment.first_position,
+                                  static_cast<std::uint32_t>(segment.tokens.size()),
+                                  std::chrono::duration<double>(env_.now() - start).count());
 }
 
 Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
