@@ -60,7 +60,8 @@ WORLD = {
     "clocks": r"#include <(ctime|time\.h)>|_clock::now|\b(clock_gettime|gettimeofday)\(",
     "files": r"#include <(fstream|filesystem|fcntl\.h|sys/stat\.h|dirent\.h)>|\bfopen\(",
     "memory maps": r"#include <sys/mman\.h>",
-    "programs": r"#include <(spawn|sys/wait)\.h>|[=(]\s*(::)?v?fork\(|\b(execvp?e?|popen|posix_spawnp?)\(",
+    "programs": r"#include <(spawn|sys/wait)\.h>|[=(]\s*(::)?v?fork\(|"
+    r"\b(execvp?e?|popen|posix_spawnp?)\(",
     "sockets": r"#include <(sys/socket\.h|netdb\.h|netinet/.*|arpa/.*|poll\.h)>",
     "randomness": r"\bstd::random_device\b|\b(s?rand|getrandom)\(",
     "environment": r"\bgetenv\(",

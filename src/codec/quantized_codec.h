@@ -37,8 +37,8 @@ class QuantizedLayout {
   std::uint64_t bytes() const;
 
  private:
-  /// The first two layers and the last two keep 8 bits.
-  bool is_fine() const { return plan_.layer < 2 || plan_.layer + 2 >= plan_.layers; }
+  /// The first layers matter most: four keep 8 bits.
+  bool is_fine() const { return plan_.layer < 4; }
 
   CodecId id_;
   PagePlan plan_;
