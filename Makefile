@@ -4,10 +4,13 @@ JOBS ?= $(shell nproc)
 export JOBS
 # Options of `make bench`.
 BENCH ?= --results bench/results
+# How long `make soak` may take, and options of its program.
+SOAK_MINUTES ?= 60
+SOAK ?=
 CTEST := ctest --parallel $(JOBS) --no-label-summary
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test unit asan tsan neon counts check style format lint bench clean
+.PHONY: help setup build demo test unit asan tsan soak neon counts check style format lint bench clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -30,13 +33,17 @@ unit: setup ## The tests beside the sources, under a minute
 	@tools/build.sh test
 	@$(CTEST) --preset test --label-regex '^unit$$'
 
-asan: setup ## Unit and fault tests under the address and undefined behaviour sanitizers
+asan: setup ## Unit, fault and soak tests under the address and undefined behaviour sanitizers
 	@tools/build.sh asan
 	@$(CTEST) --preset asan
 
-tsan: setup ## Unit and fault tests under the thread sanitizer
+tsan: setup ## Unit, fault and soak tests under the thread sanitizer
 	@tools/build.sh tsan
 	@$(CTEST) --preset tsan
+
+soak: setup ## Kills, power loss and damage at random for an hour; SOAK_MINUTES=5 is short
+	@tools/build.sh test
+	@HEADRACE_SOAK_MINUTES=$(SOAK_MINUTES) build/test/tests/soak_test $(SOAK)
 
 neon: setup ## Kernels and their tests for AArch64, in an emulator
 	@tools/setup.sh neon

@@ -22,6 +22,7 @@ class ImmediateEnv final : public Env {
  public:
   void crash() { base_.crash(); }
   void advance(std::chrono::nanoseconds time) { base_.advance(time); }
+  void crash_torn(std::uint64_t seed) { base_.crash_torn(seed); }
   void set_capacity(std::uint64_t bytes) { base_.set_capacity(bytes); }
 
   Result<std::unique_ptr<File>> open_file(const std::string& path, OpenMode mode) override {
