@@ -70,9 +70,9 @@ Result<ModelInfo> inspect_model(const std::string& path);
 struct KvStats {
   std::uint64_t kv_bytes_needed = 0;  ///< KV of the longest sequence so far, everything in memory
   std::uint64_t kv_bytes_peak = 0;    ///< most bytes of pool + metadata + IO buffers held at once
-                                    ///< under the limit in force
-  std::uint64_t kv_bytes_limit = 0;  ///< the limit in force
-  std::uint64_t tokens_reused = 0;   ///< taken over from other texts instead of read
+                                      ///< under the limit in force
+  std::uint64_t kv_bytes_limit = 0;   ///< the limit in force
+  std::uint64_t tokens_reused = 0;    ///< taken over from other texts instead of read
   std::uint64_t pages_sealed = 0;
   std::uint64_t pages_written = 0;           ///< to the disk tier
   std::uint64_t pages_filled_from_host = 0;  ///< encoded in memory

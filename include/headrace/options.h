@@ -34,7 +34,7 @@ struct KvOptions {
   std::string host_codec = "lossless";
   /// Which of the blocks that no text uses leave first: "lru", "fifo", "s3fifo", "lrfu", "cost" or
   /// "auto", which follows the one that would have served the texts so far best.
-  std::string policy = "auto";
+  std::string policy = "cost";
   /// Pages go to disk as soon as they are full, not when their room is needed.
   bool write_through = false;
   /// What is in `disk_directory` stays for the next process: texts that begin alike, and sessions.

@@ -44,7 +44,8 @@ std::uint32_t stored_blocks(const PageStoreOptions& options) {
   constexpr std::uint64_t most = 4'096;
   constexpr std::uint64_t index_bytes_per_page = 64;
   const std::uint64_t books = BlockIndex::block_bytes(options.layers, options.shape.tokens) +
-                              options.layers * index_bytes_per_page;
+                              options.layers * index_bytes_per_page +
+                              cache_policy_bytes(options.policy, 0);
   const std::uint64_t block = options.layers * options.shape.bytes();
   const std::uint64_t on_disk = options.disk_bytes == 0 ? most : options.disk_bytes / block;
   const std::uint64_t in_memory =
@@ -60,12 +61,15 @@ std::uint32_t index_blocks(const PageStoreOptions& options) {
 /// Page tables, tokens and blocks of all sequences, and what the pool and the eviction policy note
 /// per slot.
 std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t slots) {
-  constexpr std::uint64_t bytes_per_slot = 256;
+  // The policy of the pool notes blocks.
+  const std::uint64_t bytes_per_slot =
+      256 + cache_policy_bytes(options.policy, 0) / options.layers + 1;
   const std::uint64_t table =
       PageTable::bytes(blocks_of(options)) + options.context * sizeof(TokenId);
   const std::uint64_t block = BlockIndex::block_bytes(options.layers, options.shape.tokens);
   return sequences_with_rebuild(options) * table + index_blocks(options) * block +
-         slots * bytes_per_slot;
+         cache_policy_bytes(options.policy, index_blocks(options)) +
+         cache_policy_bytes(options.policy, 0) + slots * bytes_per_slot;
 }
 
 }  // namespace

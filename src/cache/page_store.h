@@ -56,7 +56,7 @@ struct PageStoreOptions {
   bool keep_disk = false;      ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
-  CachePolicyKind policy = CachePolicyKind::automatic;  ///< which of those go first
+  CachePolicyKind policy = CachePolicyKind::cost;  ///< which of those go first
   /// Lossy codecs define the value of a page when its block is full.
   const Codec* codec = &raw_codec();
   Digest128 model;  ///< of the model file

@@ -107,7 +107,7 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       .add_option(
           "--kv-policy", options_.kv.policy,
           "Which blocks that no text uses leave first: lru, fifo, s3fifo, lrfu, cost or auto "
-          "(default: auto)")
+          "(default: cost)")
       ->type_name("NAME")
       ->group(group);
   command

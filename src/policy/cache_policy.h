@@ -27,9 +27,6 @@ using BlockId = std::uint64_t;
 /// Blocks of a higher priority leave only when no other may.
 constexpr std::uint32_t max_block_priority = 3;
 
-/// The policy that keeps most of them is the automatic one.
-constexpr std::size_t most_notes_per_block = 40;
-
 struct BlockFacts {
   BlockId parent = 0;          ///< the block that it continues; 0: none
   std::uint32_t depth = 0;     ///< blocks before it
@@ -59,7 +56,7 @@ class CachePolicy {
   /// if there is none. It stays until forget().
   virtual std::optional<BlockId> victim(const MayLeave& may_leave) = 0;
   /// Notes that it keeps, on blocks of the cache and on those that left. Each is at most about 150
-  /// bytes, and there are at most most_notes_per_block for each block of the capacity.
+  /// bytes, and most_notes_per_block() says how many there are at most.
   virtual std::size_t notes() const = 0;
 };
 
@@ -75,6 +72,29 @@ enum class CachePolicyKind : std::uint8_t {
 inline constexpr std::array cache_policy_kinds = {
     CachePolicyKind::lru,  CachePolicyKind::fifo, CachePolicyKind::s3fifo,
     CachePolicyKind::lrfu, CachePolicyKind::cost, CachePolicyKind::automatic};
+
+/// Most notes() for each block of the capacity.
+constexpr std::size_t most_notes_per_block(CachePolicyKind kind) {
+  switch (kind) {
+    case CachePolicyKind::lru:
+    case CachePolicyKind::fifo:
+      return 1;
+    case CachePolicyKind::s3fifo:
+    case CachePolicyKind::lrfu:
+      return 10;
+    case CachePolicyKind::cost:
+      return 10;
+    case CachePolicyKind::automatic:
+      return 40;
+  }
+  return 0;
+}
+
+/// Bytes that a policy may hold.
+constexpr std::uint64_t cache_policy_bytes(CachePolicyKind kind, std::size_t capacity_blocks) {
+  constexpr std::uint64_t bytes_per_note = 160;  // nodes and buckets of its maps
+  return (capacity_blocks + 1) * most_notes_per_block(kind) * bytes_per_note;
+}
 
 /// "lru", "fifo", "s3fifo", "lrfu", "cost", "auto"
 const char* to_string(CachePolicyKind kind);

@@ -55,8 +55,7 @@ std::vector<Record> records_of(const Image& image, RecordKind kind) {
     const auto segment = decode_segment_header(all.first(segment_unit_bytes));
     if (!segment.ok()) continue;
     for (std::size_t at = segment_unit_bytes; at + segment_unit_bytes <= all.size();) {
-      const auto header =
-          decode_record_header(all.subspan(at, segment_unit_bytes), *segment, at);
+      const auto header = decode_record_header(all.subspan(at, segment_unit_bytes), *segment, at);
       if (!header.ok()) break;
       if (header->kind == kind) records.push_back({name, *segment, *header});
       at += header->record_bytes();
@@ -83,8 +82,8 @@ void replace(Image& image, const Record& record, RecordHeader header, Bytes payl
 
 struct Faults {
   Image whole;
-  Image earlier;                ///< the same directory, at an earlier save
-  std::vector<Image> foreign;   ///< of another model, tenant and KV type; pages of the same size
+  Image earlier;               ///< the same directory, at an earlier save
+  std::vector<Image> foreign;  ///< of another model, tenant and KV type; pages of the same size
 };
 
 using Fault = std::function<void(const Faults&, Image&, std::mt19937_64&)>;
@@ -253,8 +252,8 @@ class DamagedSegments : public testing::Test {
     const auto read = (*sequence)->append(text_, nullptr, nullptr);
     ASSERT_TRUE(read.ok()) << read.error().message;
     LogitsTrace trace(saved_tokens);
-    const auto traced = append_traced(**engine, **sequence, std::span(all_).subspan(saved_tokens),
-                                      0, trace);
+    const auto traced =
+        append_traced(**engine, **sequence, std::span(all_).subspan(saved_tokens), 0, trace);
     ASSERT_TRUE(traced.ok()) << traced.error().message;
     trace.erase(trace.begin(), trace.begin() + saved_tokens);
     expect_same_trace(cold_trace_, trace);
@@ -281,8 +280,8 @@ class DamagedSegments : public testing::Test {
 };
 
 TEST_F(DamagedSegments, AreRefusedAndRebuiltWhateverIsWrongWithWholeRecords) {
-  const std::vector<Fault> faults = {cut_a_segment,     empty_a_page,
-                                     swap_two_records,  swap_two_payloads,
+  const std::vector<Fault> faults = {cut_a_segment,           empty_a_page,
+                                     swap_two_records,        swap_two_payloads,
                                      put_an_old_version_back, put_a_foreign_page};
   for (Rounds rounds("damaged segments", {.suite = 150, .soak = 5'000, .soak_share = 0.1});
        rounds.next();) {

@@ -107,8 +107,8 @@ void note(const Report& report, SessionOracle& oracle) {
 }
 
 /// Returns whether the process has said anything.
-bool live_and_be_killed(const PageStoreOptions& options, std::uint64_t seed,
-                        milliseconds life_time, SessionOracle& oracle) {
+bool live_and_be_killed(const PageStoreOptions& options, std::uint64_t seed, milliseconds life_time,
+                        SessionOracle& oracle) {
   int ends[2];
   if (pipe(ends) != 0) return false;
   const pid_t child = fork();
@@ -170,7 +170,8 @@ TEST(KilledProcess, LosesNoSessionThatItAcknowledged) {
       directory = std::make_unique<TemporaryDirectory>();
       oracle = std::make_unique<SessionOracle>();
     }
-    PageStoreOptions options = kept_store(12U + 9 * static_cast<std::uint32_t>(lives / 10 % 3), 300);
+    PageStoreOptions options =
+        kept_store(12U + 9 * static_cast<std::uint32_t>(lives / 10 % 3), 300);
     options.disk_directory = directory->path_of("kv");
     const milliseconds life_time(5 + random() % 100);
     lives_with_reports += live_and_be_killed(options, rounds.seed(), life_time, *oracle) ? 1 : 0;

@@ -61,8 +61,10 @@ struct LifeOptions {
 class RandomLife {
  public:
   RandomLife(std::uint64_t seed, const LifeOptions& life)
-      : life_(life), random_(seed), options_(random_options()), model_(options_.layers,
-                                                                       options_.windows) {
+      : life_(life),
+        random_(seed),
+        options_(random_options()),
+        model_(options_.layers, options_.windows) {
     open();
   }
 
@@ -186,7 +188,7 @@ class RandomLife {
 
   void live() {
     if (life_.has_faults && chance(6)) {
-      troubled_ && chance(2) ? calm() : make_trouble();
+      troubled_&& chance(2) ? calm() : make_trouble();
     }
     const std::uint64_t action = random_() % 20;
     if (texts_.size() < options_.sequences && action < 5) {
@@ -249,8 +251,8 @@ class RandomLife {
     const std::size_t first = text.sequence->tokens().size();
     const auto outputs = run_step(*text.sequence, model_, tokens);
     if (!outputs.ok()) return expect_excused(outputs.error());
-    EXPECT_TRUE(std::ranges::equal(*outputs,
-                                   std::span(text.expected).subspan(first, tokens.size())))
+    EXPECT_TRUE(
+        std::ranges::equal(*outputs, std::span(text.expected).subspan(first, tokens.size())))
         << "wrong bytes in a step of " << tokens.size() << " rows from " << first;
   }
 
@@ -300,9 +302,9 @@ class RandomLife {
   /// Sessions may fill the disk, and open pages the memory; all else needs trouble.
   void expect_excused(const Error& error) const {
     const bool is_full = error.code == ErrorCode::out_of_budget;
-    const bool is_trouble = troubled_ && (error.code == ErrorCode::io ||
-                                          error.code == ErrorCode::not_found ||
-                                          error.code == ErrorCode::invalid_argument);
+    const bool is_trouble =
+        troubled_ && (error.code == ErrorCode::io || error.code == ErrorCode::not_found ||
+                      error.code == ErrorCode::invalid_argument);
     EXPECT_TRUE(is_full || is_trouble) << to_string(error.code) << ": " << error.message;
   }
 

@@ -1,5 +1,7 @@
 // Every way that keys and values can take from the pass that computed them to the one that reads
 // them, against a fresh prefill of the same text: all bytes of all pages are the same.
+#include "tests/soak/state_audit.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -12,7 +14,6 @@
 
 #include "base/log.h"
 #include "cache/session_store.h"
-#include "tests/soak/state_audit.h"
 #include "tests/support/engine_run.h"
 #include "tests/support/rounds.h"
 #include "tests/support/temporary_directory.h"
@@ -234,11 +235,10 @@ std::vector<Path> paths() {
          const auto second = trip.begin();
          trip.read_to(*second, 13);
          while (!trip.rest(*second).empty()) {
-           const std::size_t rows = std::min<std::size_t>(1 + trip.dice(30),
-                                                          trip.rest(*second).size());
-           const std::vector<SequenceStep> steps = {
-               {first.get(), trip.rest(*first).first(rows)},
-               {second.get(), trip.rest(*second).first(rows)}};
+           const std::size_t rows =
+               std::min<std::size_t>(1 + trip.dice(30), trip.rest(*second).size());
+           const std::vector<SequenceStep> steps = {{first.get(), trip.rest(*first).first(rows)},
+                                                    {second.get(), trip.rest(*second).first(rows)}};
            const auto outcome = trip.engine().append_together(steps);
            ASSERT_TRUE(outcome.ok()) << outcome.error().message;
          }
@@ -258,7 +258,9 @@ std::vector<Path> paths() {
       {"shared with one that has ended",
        [](Trip& trip) {
          trip.open(trip.roomy());
-         { trip.read_to(*trip.begin(), trip.somewhere()); }
+         {
+           trip.read_to(*trip.begin(), trip.somewhere());
+         }
          const auto second = trip.begin();
          trip.read_to(*second, trip.text().size());
          trip.expect_like_fresh(*second);
@@ -266,7 +268,9 @@ std::vector<Path> paths() {
       {"the start of a block copied",
        [](Trip& trip) {
          trip.open(trip.kept());
-         { trip.read_to(*trip.begin(), trip.text().size()); }
+         {
+           trip.read_to(*trip.begin(), trip.text().size());
+         }
          const auto second = trip.begin();
          std::vector<TokenId> other(trip.head(trip.somewhere()).begin(),
                                     trip.head(trip.somewhere()).end());
@@ -348,7 +352,9 @@ std::vector<Path> paths() {
          EngineOptions there = trip.kept();
          there.kv.disk_directory = trip.path_of("there");
          trip.open(there);
-         { Trip::read(*trip.begin(), random_tokens(30, 5)); }
+         {
+           Trip::read(*trip.begin(), random_tokens(30, 5));
+         }
          trip.close();
          ASSERT_TRUE(sessions_in(trip.path_of("kv"))->export_to("s", trip.path_of("s.hrs")).ok());
          ASSERT_TRUE(sessions_in(trip.path_of("there"))->import_from(trip.path_of("s.hrs")).ok());
@@ -376,15 +382,14 @@ TEST_P(StateAudit, FindsTheBytesOfAFreshPrefillOnEveryPath) {
   const TemporaryDirectory directory;
   const auto written = write_tiny_model(directory.path_of("tiny.gguf"), GetParam().model);
   ASSERT_TRUE(written.ok()) << written.error().message;
-  const EngineOptions options = {
-      .model_path = directory.path_of("tiny.gguf"),
-      .context = context,
-      .sequences = 2,
-      .threads = 1,
-      .chunk_tokens = 32,
-      .kv = {.type = GetParam().type,
-             .disk_directory = directory.path_of("kv"),
-             .tokens_per_block = 16}};
+  const EngineOptions options = {.model_path = directory.path_of("tiny.gguf"),
+                                 .context = context,
+                                 .sequences = 2,
+                                 .threads = 1,
+                                 .chunk_tokens = 32,
+                                 .kv = {.type = GetParam().type,
+                                        .disk_directory = directory.path_of("kv"),
+                                        .tokens_per_block = 16}};
   const std::uint64_t tight_bytes = smallest_kv_memory(options, 512);
   const std::vector<Path> all = paths();
   const RoundCounts counts = {.suite = all.size(), .soak = 500 * all.size(), .soak_share = 0.05};
@@ -403,12 +408,12 @@ TinyModelOptions gemma_with_a_window() {
   return model;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, StateAudit,
-    testing::Values(AuditedModel{"LlamaI16", {}, KvType::i16},
-                    AuditedModel{"LlamaF16", {}, KvType::f16},
-                    AuditedModel{"GemmaWithAWindow", gemma_with_a_window(), KvType::i16}),
-    [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, StateAudit,
+                         testing::Values(AuditedModel{"LlamaI16", {}, KvType::i16},
+                                         AuditedModel{"LlamaF16", {}, KvType::f16},
+                                         AuditedModel{"GemmaWithAWindow", gemma_with_a_window(),
+                                                      KvType::i16}),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace headrace::test

@@ -44,8 +44,9 @@ class Rounds {
     std::cout << name_ << ": seed=" << first_seed_ << "\n";
   }
   ~Rounds() {
-    std::cout << name_ << ": " << done_ << " of " << count_ << " rounds, the last with seed="
-              << seed() << (testing::Test::HasFailure() ? ", which failed\n" : "\n");
+    std::cout << name_ << ": " << done_ << " of " << count_
+              << " rounds, the last with seed=" << seed()
+              << (testing::Test::HasFailure() ? ", which failed\n" : "\n");
   }
   Rounds(const Rounds&) = delete;
   Rounds& operator=(const Rounds&) = delete;
