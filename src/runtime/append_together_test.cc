@@ -86,10 +86,10 @@ TEST_F(AppendTogether, GivesTheBitsOfEachSequenceAlone) {
 TEST_F(AppendTogether, GivesThemWithPagesOnDiskToo) {
   EngineOptions options = with_room_for_all();
   // Each sequence's open block, and a few pages more.
-  options.kv.memory_bytes = tight().kv.memory_bytes;
-  for (const std::uint64_t more : {150, 170, 190}) {
+  options.kv.memory_bytes = tight(count).kv.memory_bytes;
+  for (const std::uint64_t more : {60, 80, 100}) {
     SCOPED_TRACE(std::to_string(more) + " KiB more");
-    options.kv.memory_bytes = tight().kv.memory_bytes + (more << 10);
+    options.kv.memory_bytes = tight(count).kv.memory_bytes + (more << 10);
     expect_same_together(options, 12);
     EXPECT_GT(stats_.pages_written, 0U);
   }
@@ -97,7 +97,7 @@ TEST_F(AppendTogether, GivesThemWithPagesOnDiskToo) {
 
 TEST_F(AppendTogether, ReplaysAPageThatOneOfThemLost) {
   EngineOptions options = with_room_for_all();
-  options.kv.memory_bytes = tight().kv.memory_bytes + (150 << 10);
+  options.kv.memory_bytes = tight(count).kv.memory_bytes + (60 << 10);
   env_.set_plan({{.operation = EnvOperation::read, .at = 20, .kind = FaultKind::flip_bit}});
   expect_same_together(options, 12);
   EXPECT_EQ(stats_.pages_filled_by_replay, 1U);
@@ -105,7 +105,7 @@ TEST_F(AppendTogether, ReplaysAPageThatOneOfThemLost) {
 
 TEST_F(AppendTogether, ReplaysOnlyWhatWasLostWhenRepeatsLosePagesToo) {
   EngineOptions options = with_room_for_all();
-  options.kv.memory_bytes = tight().kv.memory_bytes + (150 << 10);
+  options.kv.memory_bytes = tight(count).kv.memory_bytes + (60 << 10);
   for (std::uint64_t first = 2; first < 40; first += 3) {
     SCOPED_TRACE("from read " + std::to_string(first));
     FaultPlan plan;

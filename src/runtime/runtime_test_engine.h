@@ -57,11 +57,12 @@ class TinyEngineTest : public testing::Test {
   }
 
   /// One open block and the least that streams.
-  static EngineOptions tight() {
+  static EngineOptions tight(std::uint32_t sequences = EngineOptions().sequences) {
     PageStoreOptions store;
     store.shape = {.tokens = block_tokens, .kv_heads = 2, .head_dim = 16, .type = KvOptions().type};
     store.layers = layers;
     store.context = context;
+    store.sequences = sequences;
     std::uint64_t refused = 0;
     std::uint64_t works = full_memory_bytes(store);
     while (works - refused > 1) {
