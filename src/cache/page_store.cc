@@ -175,7 +175,7 @@ Result<void> PageStore::make_room(std::uint32_t slots) {
       continue;
     }
     if (!write_error_.ok()) return write_error_;
-    if (leaving_ == 0) {
+    if (!anything_in_flight()) {  // else a tier's queue may be full for now
       return Error{ErrorCode::out_of_budget, "the KV memory of " +
                                                  format_byte_count(budget_.limit_bytes()) +
                                                  " is taken by the open pages of other sequences; "
@@ -194,7 +194,10 @@ void PageStore::tidy_up() {
 }
 
 void PageStore::make_room_of_unused(std::uint32_t slots) {
-  while (pool_.free_slots() + leaving_ < slots && let_unused_page_leave()) {
+  while (pool_.free_slots() + leaving_ < slots) {
+    if (let_unused_page_leave()) continue;
+    if (unused_resident_pages_ == 0 || !anything_in_flight()) break;
+    wait();
   }
   while (leaving_ > 0) wait();
 }

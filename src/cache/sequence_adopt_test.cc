@@ -184,6 +184,19 @@ TEST(Sharing, WhatATextLeavesExpires) {
   ASSERT_TRUE(late.read_all(9).ok());
 }
 
+// The queue is full of pages that are written ahead of time when the first must leave.
+TEST(Sharing, MakesRoomThoughTheQueueOfTheTierIsFull) {
+  MemoryEnv env;
+  PageStoreOptions options = sharing_store();
+  options.layers = 40;  // more than a queue takes
+  options.step_rows = 16;
+  options = with_slots(options, 40 + 3 + 30);
+  const auto store = open_store(env, options);
+  Reader reader(*store, random_text(160, 1));
+  const auto outcome = reader.read_all(16);
+  EXPECT_TRUE(outcome.ok()) << outcome.error().message;
+}
+
 TEST(Sharing, WritesThroughWhenAskedTo) {
   ImmediateEnv env;
   PageStoreOptions options = with_slots(sharing_store(), 40);
