@@ -164,6 +164,15 @@ Result<void> PageStore::set_memory_bytes(std::uint64_t bytes) {
   return {};
 }
 
+Result<void> PageStore::set_disk_bytes(std::uint64_t bytes) {
+  if (disk_ == nullptr) return {};
+  while (true) {
+    Result<void> outcome = disk_->set_limit_bytes(bytes);
+    const bool no_room = !outcome.ok() && outcome.error().code == ErrorCode::out_of_budget;
+    if (!no_room || !free_disk_room()) return outcome;
+  }
+}
+
 // --- Making room ------------------------------------------------------------------------------
 
 Result<void> PageStore::make_room(std::uint32_t slots) {

@@ -108,6 +108,10 @@ class PageStore {
   /// stays.
   Result<void> set_memory_bytes(std::uint64_t bytes);
 
+  /// A new limit of the disk, from now on; 0: only the device's. What nobody uses goes where it is
+  /// lower. Errors: out_of_budget (what is in use does not fit), io; then the old one stays.
+  Result<void> set_disk_bytes(std::uint64_t bytes);
+
   /// Lets pages leave the pool until `slots` slots are free: those of blocks that nobody uses
   /// first, then those of the newest blocks. Waits for the writes. Errors: out_of_budget (tier
   /// full), io, with what to do.

@@ -157,6 +157,26 @@ TEST(Sessions, WhatAConversationNeedsDoesNotMakeRoomForOthers) {
   EXPECT_EQ(reader.take_cached(), 59U);
 }
 
+TEST(KeptStore, TheLimitOfTheDiskGoesDownAndUpWhileRunning) {
+  ImmediateEnv env;
+  PageStoreOptions options = kept_store();
+  const auto store = open_store(env, options);
+  for (std::uint64_t text = 1; text <= 6; ++text) {
+    Reader reader(*store, random_text(100, text));
+    read_with_cache(reader);
+    if (text == 2) ASSERT_TRUE(reader.sequence().save(named("s")).ok());
+    if (text == 3) ASSERT_TRUE(reader.sequence().save(named("t")).ok());
+  }
+  const std::uint64_t least = disk_tier_limit_bytes(options.shape, 40);
+  ASSERT_TRUE(store->set_disk_bytes(least * 2).ok());
+  ASSERT_TRUE(store->set_disk_bytes(least * 4).ok());
+  const auto refused = store->set_disk_bytes(100 * 1024);
+  ASSERT_FALSE(refused.ok()) << "two sessions do not fit";
+  EXPECT_EQ(refused.error().code, ErrorCode::out_of_budget);
+  Reader again(*store, random_text(100, 2));
+  EXPECT_EQ(again.take_cached(), 99U) << "what is saved stays";
+}
+
 TEST(Sessions, SayWhatIsWrong) {
   ImmediateEnv env;
   const auto store = open_store(env, kept_store());

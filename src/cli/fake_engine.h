@@ -74,6 +74,7 @@ class FakeEngine final : public Engine {
   }
 
   Result<void> set_kv_memory(std::uint64_t) override { return {}; }
+  Result<void> set_kv_disk(std::uint64_t) override { return {}; }
   Result<void> save_session(const std::string& name, Sequence& sequence,
                             std::string_view note) override {
     HEADRACE_TRY(fail_saving);

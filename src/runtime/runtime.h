@@ -39,6 +39,7 @@ class Runtime final : public Engine {
   Result<void> set_kv_memory(std::uint64_t bytes) override {
     return store_->set_memory_bytes(bytes);
   }
+  Result<void> set_kv_disk(std::uint64_t bytes) override { return store_->set_disk_bytes(bytes); }
   Result<void> save_session(const std::string& name, Sequence& sequence,
                             std::string_view note) override;
   Result<SessionState> read_session(const std::string& name) override;

@@ -74,6 +74,10 @@ class DiskTier : public Tier {
   /// removes segments with nothing alive. A put that needs room does so by itself.
   virtual void compact(std::uint64_t budget_bytes) = 0;
 
+  /// A new limit_bytes, from now on. Waits until the directory is that small. Errors: out_of_budget
+  /// (what is stored does not fit: erase some first), io; then the old one stays.
+  virtual Result<void> set_limit_bytes(std::uint64_t bytes) = 0;
+
   /// Some tokens of a raw page: groups of disk_tier_group_tokens(), verified, in the layout of
   /// codec/group_layout.h. Waits for the device. Errors: not_found, unsupported (another codec),
   /// invalid_argument (groups that the page does not have), corrupt (the page is gone then), io.

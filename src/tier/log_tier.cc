@@ -1,6 +1,7 @@
 #include "tier/log_tier.h"
 
 #include <algorithm>
+#include <future>
 #include <utility>
 
 #include "base/check.h"
@@ -325,6 +326,12 @@ void LogTier::compact(std::uint64_t budget_bytes) {
     const std::lock_guard lock(mutex_);
     is_compacting_ = false;
   });
+}
+
+Result<void> LogTier::set_limit_bytes(std::uint64_t bytes) {
+  std::promise<Result<void>> outcome;
+  service_->submit([&] { outcome.set_value(store_->set_limit(bytes)); });
+  return outcome.get_future().get();
 }
 
 std::optional<LogTier::OperationIndex> LogTier::begin(Operation operation) {

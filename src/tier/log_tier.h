@@ -47,6 +47,7 @@ class LogTier final : public DiskTier {
   std::vector<Digest128> record_keys(RecordKind kind) const override { return store_->keys(kind); }
   Result<TierTicket> submit_sync() override;
   void compact(std::uint64_t budget_bytes) override;
+  Result<void> set_limit_bytes(std::uint64_t bytes) override;
   Result<void> read_groups(const PageIdentity& identity, std::uint32_t first_group,
                            std::uint32_t count, MutableBytes out) override;
 

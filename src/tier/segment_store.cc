@@ -185,7 +185,7 @@ std::uint64_t SegmentStore::directory_bytes() const {
 }
 
 bool SegmentStore::fits(std::uint64_t bytes, std::uint64_t reserve) const {
-  return options_.limit_bytes == 0 || directory_bytes() + bytes + reserve <= options_.limit_bytes;
+  return limit_bytes_ == 0 || directory_bytes() + bytes + reserve <= limit_bytes_;
 }
 
 std::optional<Placement> SegmentStore::take(std::uint64_t bytes, std::uint64_t sequence,

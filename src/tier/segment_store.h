@@ -140,6 +140,9 @@ class SegmentStore {
   /// Service. Copies about this many bytes out of segments with much dead, and removes segments
   /// without anything alive.
   void compact(std::uint64_t budget_bytes);
+  /// From now on; makes the directory that small. Errors: those of place(), and then the old limit
+  /// stays.
+  Result<void> set_limit(std::uint64_t limit_bytes);
 
   void drop_cache();
   SegmentStoreStats stats() const;
@@ -206,6 +209,7 @@ class SegmentStore {
   RecordKey last_list_key_;
 
   mutable std::mutex mutex_;
+  std::uint64_t limit_bytes_ = options_.limit_bytes;
   // All below is guarded by mutex_.
   std::map<std::uint32_t, SegmentRef> segments_;
   SegmentRef active_;

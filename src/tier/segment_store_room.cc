@@ -59,6 +59,31 @@ Result<Placement> SegmentStore::place_with_reserve(std::uint64_t bytes, std::uin
   }
 }
 
+// What moves while the directory shrinks has the room of the old limit.
+Result<void> SegmentStore::set_limit(std::uint64_t limit_bytes) {
+  for (;;) {
+    SegmentRef dead, victim;
+    {
+      const std::lock_guard lock(mutex_);
+      if (limit_bytes == 0 || directory_bytes() <= limit_bytes) {
+        limit_bytes_ = limit_bytes;
+        return {};
+      }
+      dead = find_dead();
+      if (dead == nullptr) victim = pick_victim(true);
+      if (victim != nullptr && victim->dead_bytes() == 0) victim = nullptr;
+    }
+    if (dead != nullptr) {
+      HEADRACE_TRY(remove_segment(dead));
+    } else if (victim != nullptr) {
+      HEADRACE_TRY(empty_and_remove(victim));
+    } else if (!give_up_foreign()) {
+      return Error{ErrorCode::out_of_budget, "--kv-disk: what is stored does not fit into " +
+                                                 format_byte_count(limit_bytes)};
+    }
+  }
+}
+
 Result<void> SegmentStore::make_room(std::uint64_t bytes, std::uint64_t reserve) {
   for (;;) {
     SegmentRef dead, victim;
@@ -76,7 +101,7 @@ Result<void> SegmentStore::make_room(std::uint64_t bytes, std::uint64_t reserve)
       HEADRACE_TRY(empty_and_remove(victim));
     } else if (!give_up_foreign()) {
       return Error{ErrorCode::out_of_budget, "--kv-disk: " + format_byte_count(live_bytes) +
-                                                 " of " + format_byte_count(options_.limit_bytes) +
+                                                 " of " + format_byte_count(limit_bytes_) +
                                                  " are in use, and the rest is needed to move it"};
     }
   }

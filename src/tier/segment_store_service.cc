@@ -187,7 +187,7 @@ void SegmentStore::compact(std::uint64_t budget_bytes) {
         SegmentRef victim = pick_victim(true);
         if (victim == nullptr || victim == active_) return;
         // While there is room, only what is mostly dead is worth the copying.
-        const bool is_short_of_room = !fits(options_.limit_bytes / 4, 0);
+        const bool is_short_of_room = !fits(limit_bytes_ / 4, 0);
         const std::uint64_t worth_bytes = victim->used_bytes / (is_short_of_room ? 4 : 2);
         if (victim->dead_bytes() < worth_bytes) return;
         compaction_victim_ = std::move(victim);
