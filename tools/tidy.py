@@ -52,6 +52,7 @@ VENDORS = {
     r"CLI/": {"cli"},
     r"nlohmann/": {"cli"},
     r"xxh": {"base"},
+    r"liburing": {"env"},
 }
 
 # The outside world, and the files that may touch a part of it.

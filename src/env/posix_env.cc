@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "env/env.h"
 #include "env/executor_io_queue.h"
 #include "env/posix_error.h"
@@ -16,6 +17,7 @@
 #include "env/posix_program.h"
 #include "env/thread_executor.h"
 #include "env/thread_pool.h"
+#include "env/uring_io_queue.h"
 
 namespace headrace {
 namespace {
@@ -118,9 +120,17 @@ class PosixEnv final : public Env {
     return std::make_unique<ThreadExecutor>(threads);
   }
   std::unique_ptr<IoQueue> new_io_queue(std::size_t depth) override {
-    // A read waits for the device most of the time, so more threads than processors make sense.
-    constexpr std::size_t threads_max = 8;
-    return std::make_unique<ExecutorIoQueue>(new_executor(std::min(depth, threads_max)));
+    const auto threads = [&] {
+      // A read waits for the device most of the time, so more threads than processors make sense.
+      constexpr std::size_t threads_max = 8;
+      return std::make_unique<ExecutorIoQueue>(new_executor(std::min(depth, threads_max)));
+    };
+    // Of 200 KiB each, 8 to 32 at a time: past the cache the ring takes a third to a half less time
+    // of the processor. What is in the cache it would copy on one thread.
+    auto ring = new_uring_io_queue(depth, threads(), RingFiles::direct);
+    if (ring.ok()) return std::move(ring).value();
+    log_message(LogLevel::info, ring.error().message + "; threads read and write instead");
+    return threads();
   }
   std::unique_ptr<Parallel> new_parallel(std::size_t workers) override {
     return std::make_unique<ThreadPool>(workers);
