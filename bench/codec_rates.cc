@@ -47,8 +47,7 @@ Result<std::vector<Page>> read_pages(Env& env, const std::string& directory,
       identity.first_position = block.first_position;
       identity.shape = session.shape;
       identity.tokens_held = session.shape.tokens;
-      HEADRACE_TRY(
-          finish(*tier, tier->submit_get(identity, block.checksums[layer], page.bytes)));
+      HEADRACE_TRY(finish(*tier, tier->submit_get(identity, block.checksums[layer], page.bytes)));
       pages.push_back(std::move(page));
     }
   }
@@ -100,8 +99,7 @@ int run(const std::string& directory, const std::string& session) {
                  pages.ok() ? "the session has no full block" : pages.error().message.c_str());
     return 1;
   }
-  std::printf("%zu pages of %s\n\n", pages->size(),
-              to_string(pages->front().plan.shape.type));
+  std::printf("%zu pages of %s\n\n", pages->size(), to_string(pages->front().plan.shape.type));
   std::printf("| codec | bits a value | encode GB/s | decode GB/s |\n|---|---|---|---|\n");
   for (const CodecId id : {CodecId::raw, CodecId::lossless, CodecId::q8, CodecId::k8v4, CodecId::q4,
                            CodecId::q8_delta, CodecId::k8v4_delta, CodecId::q4_delta}) {

@@ -190,8 +190,8 @@ class Engine {
   /// down. Errors: out_of_budget (below what a step needs, or sequences hold what cannot leave
   /// memory), io; then the old limit stays.
   virtual Result<void> set_kv_memory(std::uint64_t bytes) = 0;
-  /// A new KvOptions::disk_bytes, from now on: what no sequence and no session uses goes where it is
-  /// lower. Errors: out_of_budget (what is in use does not fit), io; then the old limit stays.
+  /// A new KvOptions::disk_bytes, from now on: what no sequence and no session uses goes where it
+  /// is lower. Errors: out_of_budget (what is in use does not fit), io; then the old limit stays.
   virtual Result<void> set_kv_disk(std::uint64_t bytes) = 0;
 
   /// Saves the text of `sequence` under a name: 1 to 64 letters, digits, '-' and '_'. When this

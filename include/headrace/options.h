@@ -35,6 +35,9 @@ struct KvOptions {
   /// Which of the blocks that no text uses leave first: "lru", "fifo", "s3fifo", "lrfu", "cost" or
   /// "auto", which follows the one that would have served the texts so far best.
   std::string policy = "cost";
+  /// What may follow a text that was found is loaded ahead into free memory: "off", "conservative",
+  /// "aggressive" or "learned".
+  std::string prefetch = "off";
   /// Pages go to disk as soon as they are full, not when their room is needed.
   bool write_through = false;
   /// What is in `disk_directory` stays for the next process: texts that begin alike, and sessions.

@@ -76,7 +76,8 @@ PageStore::PageStore(Env& env, const PageStoreOptions& options, std::uint64_t li
       policy_(new_newest_first_policy()),
       windowed_policy_(new_newest_first_policy()),
       pool_policy_(new_cache_policy(options.policy, pool_.slots() / options.layers + 1)),
-      store_policy_(new_cache_policy(options.policy, index.blocks_max)) {
+      store_policy_(new_cache_policy(options.policy, index.blocks_max)),
+      prefetch_policy_(new_prefetch_policy(options.prefetch)) {
   for (std::unique_ptr<Tier>& tier : tiers) tiers_.push_back({.tier = std::move(tier)});
 }
 
@@ -381,11 +382,44 @@ std::size_t PageStore::blocks_to_compute(std::span<Block* const> blocks) const {
   return plan_fill(fills, least_gain).computed_blocks;
 }
 
+std::uint32_t PageStore::slots_kept_for_steps() const {
+  const std::uint32_t step_blocks = options_.step_rows / options_.shape.tokens + 1;
+  return stream_slots_ + rebuild_slots() + options_.layers * step_blocks;
+}
+
 void PageStore::load_ahead(Block& block) {
-  const std::uint32_t next_step =
-      options_.layers * (options_.step_rows / options_.shape.tokens + 1);
-  const std::uint32_t kept_free = stream_slots_ + rebuild_slots() + next_step;
-  make_room_of_unused(kept_free + options_.layers);
+  make_room_of_unused(slots_kept_for_steps() + options_.layers);
+  load_pages(block);
+}
+
+void PageStore::load_what_may_follow(Block& block) {
+  if (options_.prefetch == PrefetchKind::off || tiers_.empty() || index_.is_root(block)) return;
+  ++block.visits;
+  // Where most texts went on.
+  constexpr std::size_t chain_most = 64;
+  std::vector<Block*> chain;
+  for (const Block* at = &block; chain.size() < chain_most && !at->children.empty();) {
+    Block* const next = *std::ranges::max_element(at->children, {}, &Block::visits);
+    if (!next->all_pages_exist()) break;
+    at = next;
+    const bool resident = std::ranges::all_of(
+        next->pages, [](const PageEntry& page) { return page.slot.has_value() || page.loading; });
+    if (!resident) chain.push_back(next);
+  }
+  const std::uint32_t kept_free = slots_kept_for_steps();
+  const std::uint32_t spare = pool_.free_slots() - std::min(pool_.free_slots(), kept_free);
+  const std::size_t blocks = prefetch_policy_->blocks_ahead({.stored_blocks = chain.size(),
+                                                             .free_slots = spare / options_.layers,
+                                                             .visits = block.visits,
+                                                             .continued = block.continued});
+  for (std::size_t i = 0; i < blocks; ++i) {
+    chain[i]->loaded_ahead = true;
+    load_pages(*chain[i]);
+  }
+}
+
+void PageStore::load_pages(Block& block) {
+  const std::uint32_t kept_free = slots_kept_for_steps();
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
     PageEntry& page = block.pages[layer];
     if (page.slot || page.loading || page.stored == 0) continue;

@@ -31,6 +31,7 @@
 #include "policy/cache_policy.h"
 #include "policy/eviction.h"
 #include "policy/fill_plan.h"
+#include "policy/prefetch_policy.h"
 #include "tier/disk_tier.h"
 
 namespace headrace {
@@ -56,6 +57,7 @@ struct PageStoreOptions {
   bool keep_disk = false;      ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
+  PrefetchKind prefetch = PrefetchKind::off;
   CachePolicyKind policy = CachePolicyKind::cost;  ///< which of those go first
   /// Lossy codecs define the value of a page when its block is full.
   const Codec* codec = &raw_codec();
@@ -144,6 +146,9 @@ class PageStore {
   std::size_t blocks_to_compute(std::span<Block* const> blocks) const;
   /// Starts to load pages of a block into slots to spare, for a sequence that will come to it.
   void load_ahead(Block& block);
+  /// A text has come as far as this block: what may follow is loaded ahead, as options.prefetch
+  /// says.
+  void load_what_may_follow(Block& block);
   /// Between two steps: a bounded part of the work that makes room before it is needed.
   void tidy_up();
   /// The open block that a sequence has written holds `tokens` for ever. If there is a block with
@@ -210,6 +215,8 @@ class PageStore {
   bool submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier, Done done);
   bool start_put(Block& block, std::uint32_t layer, std::size_t tier = 0);
   void note_load(std::size_t tier, bool is_start);
+  std::uint32_t slots_kept_for_steps() const;
+  void load_pages(Block& block);
   bool keep_loaded(Block& block, std::uint32_t layer, SlotIndex slot);
   void finish_put(Block& block, std::uint32_t layer, std::size_t tier, const Result<void>& outcome);
   static Error disk_error(const Error& error);
@@ -277,6 +284,7 @@ class PageStore {
   /// Which of the sealed blocks that nobody uses leaves the pool next, and which goes for good.
   std::unique_ptr<CachePolicy> pool_policy_;
   std::unique_ptr<CachePolicy> store_policy_;
+  std::unique_ptr<PrefetchPolicy> prefetch_policy_;
   std::unordered_map<BlockId, Block*> sealed_;
   std::uint32_t unused_resident_pages_ = 0;
   std::int32_t streaming_ = 0;

@@ -1,4 +1,7 @@
 // The part of PageStore that knows blocks: who uses them, what equals what, and which go.
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 #include "cache/page_store.h"
 
@@ -24,6 +27,7 @@ Block& PageStore::add_block(Block& parent, std::uint32_t first_position) {
 }
 
 void PageStore::use(Block& block) {
+  if (std::exchange(block.loaded_ahead, false)) prefetch_policy_->report(true);
   if (block.users++ > 0) return;
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
     const PageEntry& page = block.pages[layer];
@@ -80,9 +84,7 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
 /// soon or are wanted on disk anyway. As many as the queue takes: the others go when they must.
 void PageStore::start_writing(Block& block) {
   if (tiers_.empty() || defines_pages()) return;
-  const std::uint32_t next_step =
-      options_.layers * (options_.step_rows / options_.shape.tokens + 1);
-  const bool is_short = pool_.free_slots() < stream_slots_ + rebuild_slots() + next_step;
+  const bool is_short = pool_.free_slots() < slots_kept_for_steps();
   if (!options_.write_through && !is_short) return;
   const std::size_t tier = options_.write_through ? tiers_.size() - 1 : 0;
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
@@ -152,6 +154,7 @@ void PageStore::note_in_pool(Block& block) {
 void PageStore::note_left_pool(Block& block) {
   if (!block.in_pool || block.any_page_resident()) return;
   block.in_pool = false;
+  if (std::exchange(block.loaded_ahead, false)) prefetch_policy_->report(false);
   pool_policy_->forget(policy_id(block));
 }
 

@@ -37,6 +37,9 @@ std::uint32_t SequenceCache::take_cached(std::span<const TokenId> tokens) {
   take_blocks(blocks);
   const std::span<const TokenId> rest = tokens.subspan(position() - before);
   if (!rest.empty()) copy_start_of_block(rest);
+  if (position() > before && table_.block(table_.blocks() - 1).sealed) {
+    store_.load_what_may_follow(table_.block(table_.blocks() - 1));
+  }
   return note_reused(before);
 }
 
@@ -63,6 +66,7 @@ void SequenceCache::take_blocks(std::span<Block* const> blocks) {
   for (Block* block : blocks) {
     table_.add_block(*block);
     tokens_.insert(tokens_.end(), block->tokens.begin(), block->tokens.end());
+    ++block->parent->continued;
     store_.use(*block);
     count_reader(*block);
   }

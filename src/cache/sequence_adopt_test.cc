@@ -261,6 +261,36 @@ TEST(Sharing, LoadsAndComputesAtOnceWhenThatIsSooner) {
   EXPECT_EQ(store->stats().pages_filled_from_disk, loads) << "a hit is never slower than none";
 }
 
+TEST(Sharing, LoadsAheadWhatMayFollow) {
+  ImmediateEnv env;
+  PageStoreOptions options = with_slots(sharing_store(), 60);
+  options.step_rows = 16;
+  options.prefetch = PrefetchKind::aggressive;
+  const auto store = open_store(env, options);
+  const std::vector<TokenId> text = random_text(160, 1);
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, text));
+  }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 2)));
+  }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(160, 3)));
+  }
+  store->make_room_of_unused(60);
+  Auditor auditor(*store);
+  Reader beginning(*store, {text.begin(), text.begin() + 33});
+  EXPECT_EQ(beginning.take_cached(), 32U);
+  store->reap();
+  const std::uint64_t loaded = store->stats().pages_filled_from_disk;
+  EXPECT_GE(loaded, 12U) << "the blocks behind the second one";
+  ASSERT_TRUE(beginning.read_all(1).ok());
+  auditor.expect_in_order({&beginning.sequence()});
+  Reader whole(*store, text);
+  EXPECT_EQ(whole.take_cached(), 159U);
+  ASSERT_TRUE(whole.read_all(1).ok());
+}
+
 // With everything that happens to a cache: random texts that begin alike, random room, windows.
 TEST(Sharing, NoMixOfTextsGivesWrongBytes) {
   const unsigned seed = std::random_device{}();

@@ -104,6 +104,12 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->type_name("CODEC")
       ->group(group);
   command
+      .add_option("--kv-prefetch", options_.kv.prefetch,
+                  "Whether what may follow a text that was found is loaded ahead: off (default), "
+                  "conservative, aggressive or learned")
+      ->type_name("HOW")
+      ->group(group);
+  command
       .add_option(
           "--kv-policy", options_.kv.policy,
           "Which blocks that no text uses leave first: lru, fifo, s3fifo, lrfu, cost or auto "

@@ -43,7 +43,11 @@ struct Block {
   bool in_pool = false;        ///< the policy of the pool knows it
   std::uint32_t users = 0;     ///< sequences that have it in their table
   std::uint32_t sessions = 0;  ///< saved ones that it belongs to
-  std::uint32_t priority = 0;  ///< of the sequence that wrote it
+  // For loading ahead.
+  std::uint64_t visits = 0;     ///< texts that came by
+  std::uint64_t continued = 0;  ///< and went on into a block behind it
+  bool loaded_ahead = false;    ///< and not used since
+  std::uint32_t priority = 0;   ///< of the sequence that wrote it
   /// Until when it may serve others; 0: nobody has left it yet.
   std::chrono::nanoseconds expires = {};
   static constexpr std::chrono::nanoseconds never = std::chrono::nanoseconds::max();

@@ -5,6 +5,7 @@
 #include "codec/codec.h"
 #include "page/shape.h"
 #include "policy/cache_policy.h"
+#include "policy/prefetch_policy.h"
 
 namespace headrace {
 namespace {
@@ -69,6 +70,11 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
     return Error{ErrorCode::invalid_argument,
                  "there is no policy '" + checked.kv.policy +
                      "'; there are lru, fifo, s3fifo, lrfu, cost and auto"};
+  }
+  if (!parse_prefetch(checked.kv.prefetch)) {
+    return Error{ErrorCode::invalid_argument,
+                 "there is no prefetch '" + checked.kv.prefetch +
+                     "'; there are off, conservative, aggressive and learned"};
   }
   if (checked.kv.disk_directory.empty()) {
     checked.kv.disk_directory =

@@ -80,6 +80,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   HEADRACE_TRY_ASSIGN(store.host_codec, find_codec(checked.kv.host_codec));
   store.host_bytes = checked.kv.memory_bytes / 100 * checked.kv.host_percent;
   store.policy = *parse_cache_policy(checked.kv.policy);
+  store.prefetch = *parse_prefetch(checked.kv.prefetch);
   store.model = file_->digest(*parallel_);
   store.numerics = numerics_digest(*model_);
   store.reuse = checked.kv.reuse;

@@ -78,8 +78,8 @@ Result<void> SegmentStore::set_limit(std::uint64_t limit_bytes) {
     } else if (victim != nullptr) {
       HEADRACE_TRY(empty_and_remove(victim));
     } else if (!give_up_foreign()) {
-      return Error{ErrorCode::out_of_budget, "--kv-disk: what is stored does not fit into " +
-                                                 format_byte_count(limit_bytes)};
+      return Error{ErrorCode::out_of_budget,
+                   "--kv-disk: what is stored does not fit into " + format_byte_count(limit_bytes)};
     }
   }
 }
