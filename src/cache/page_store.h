@@ -240,6 +240,7 @@ class PageStore {
   static Error no_session_place();
   std::vector<SessionRecord> sessions();
   void count_session(const SessionRecord& session, std::int32_t change);
+  Result<void> check_described(const SessionRecord& session) const;
 
   // Blocks.
   /// The same for the same text, also when it is read again later.

@@ -142,6 +142,9 @@ Result<void> PageStore::put_on_disk(Block& block, std::span<const std::optional<
 
 Result<void> PageStore::persist(Block& block) {
   std::vector<std::optional<SlotIndex>> slots(options_.layers);
+  // Pages that are stored are of no use without the description, whose write may have failed.
+  reap();
+  while (!block.recorded && !start_record(block)) wait();
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
     PageEntry& page = block.pages[layer];
     while (page.writing) wait();
@@ -237,12 +240,25 @@ Result<void> PageStore::put_session(const SessionRecord& session) {
     return disk_->submit_put_record(RecordKind::session, session_key(session.name), body);
   }));
   HEADRACE_TRY(sync());
+  HEADRACE_TRY(check_described(session));
   count_session(session, 1);
   if (!before.ok()) return {};
   count_session(*before, -1);
   // The tail of the save before is part of a longer one now.
   Block* const tail = before->blocks.empty() ? nullptr : index_.find(before->blocks.back());
   if (tail != nullptr) drop_if_within_sibling(*tail);
+  return {};
+}
+
+/// A description that failed while it was on its way, before the sync began to watch.
+Result<void> PageStore::check_described(const SessionRecord& session) const {
+  for (const Digest128& key : session.blocks) {
+    const Block* const block = index_.find(key);
+    if (block != nullptr && !block->recorded) {
+      return Error{ErrorCode::io, "the blocks of session '" + session.name +
+                                      "' could not all be described on disk; save it again"};
+    }
+  }
   return {};
 }
 

@@ -82,20 +82,24 @@ void SequenceCache::take_blocks(std::span<Block* const> blocks) {
 
 /// Copies the block that begins with most of `tokens` into an open one and cuts it there.
 void SequenceCache::copy_start_of_block(std::span<const TokenId> tokens) {
-  const BlockIndex::Match match = store_.index().longest_match(last_block(), tokens);
-  if (match.block == nullptr || store_.is_expired(*match.block)) return;
-  // A full block of a lossy codec has other values than its rows had while it was open.
-  if (store_.defines_pages() && match.block->tokens.size() == shape().tokens) return;
-  store_.use(*match.block);  // so that making room does not end it
-  if (reserve_blocks(table_.blocks() + 1).ok()) {
-    if (fill_copy(*match.block, last_block())) {
+  for (bool is_copied = false; !is_copied;) {
+    const BlockIndex::Match match = store_.index().longest_match(last_block(), tokens);
+    if (match.block == nullptr || store_.is_expired(*match.block)) return;
+    // A full block of a lossy codec has other values than its rows had while it was open.
+    if (store_.defines_pages() && match.block->tokens.size() == shape().tokens) return;
+    store_.use(*match.block);  // so that making room does not end it
+    const bool has_room = reserve_blocks(table_.blocks() + 1).ok();
+    is_copied = has_room && fill_copy(*match.block, last_block());
+    if (is_copied) {
       const auto taken = tokens.first(match.tokens);
       tokens_.insert(tokens_.end(), taken.begin(), taken.end());
     } else {
       drop_empty_blocks();
     }
+    store_.unuse(*match.block);
+    if (!has_room) return;
+    // What could not be loaded is gone, so the next best block is tried.
   }
-  store_.unuse(*match.block);
 }
 
 bool SequenceCache::fill_copy(Block& from, Block& to) {
