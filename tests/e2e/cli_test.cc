@@ -1,68 +1,23 @@
 // The headrace command as a user meets it: exit codes, one-line errors, --json, limits that hold,
 // nothing left behind.
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "tests/support/run_command.h"
-#include "tests/support/temporary_directory.h"
-#include "tests/support/texts.h"
+#include "tests/e2e/command_test_fixture.h"
 #include "tests/support/tiny_model.h"
 
 namespace headrace::test {
 namespace {
 
-using Json = nlohmann::json;
-using Arguments = std::vector<std::string>;
-
-constexpr int exit_failure = 1;
-constexpr int exit_usage = 2;
-constexpr int exit_interrupted = 130;
-constexpr std::uint64_t mebibyte = 1U << 20U;
 constexpr std::uint64_t tight_memory = 400U * 1024;
 
-Arguments operator+(Arguments left, const Arguments& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
-
-/// Standard output is one JSON object and nothing else.
-Json parse_json(const CommandResult& result) {
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  Json json = Json::parse(result.out, nullptr, false);
-  EXPECT_TRUE(json.is_object()) << result.out;
-  return json.is_object() ? json : Json::object();
-}
-
-void expect_one_line_error(const CommandResult& result, int exit_code,
-                           const std::string& mentions) {
-  EXPECT_EQ(result.exit_code, exit_code) << result.err;
-  EXPECT_EQ(result.out, "");
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-  EXPECT_NE(result.err.find(mentions), std::string::npos)
-      << "should mention \"" << mentions << "\": " << result.err;
-}
-
-class Command : public testing::Test {
+class Command : public CommandTest {
  protected:
-  void SetUp() override {
-    if (command_path().empty()) GTEST_SKIP() << "HEADRACE_BINARY names no program";
-    TinyModelOptions model = tiny_model_options(GGML_TYPE_Q4_1);
-    model.layers = 4;
-    model.head_dim = 32;
-    model.trained_context = 2048;
-    model.chat_template = true;
-    const auto written = write_tiny_model(model_, model);
-    ASSERT_TRUE(written.ok()) << written.error().message;
-    std::filesystem::create_directory(kv_directory_);
-  }
-
   /// The directory that was there before is still there, and empty.
   void TearDown() override {
     if (IsSkipped()) return;
@@ -70,26 +25,19 @@ class Command : public testing::Test {
     EXPECT_EQ(list_names(kv_directory_), std::vector<std::string>{}) << "nothing is left behind";
   }
 
-  std::string file_with(const std::string& text) const {
-    const std::string path = directory_.path_of("prompt.txt");
-    write_bytes(path, text);
-    return path;
-  }
-
-  TemporaryDirectory directory_;
-  std::string model_ = directory_.path_of("tiny.gguf");
-  std::string kv_directory_ = directory_.path_of("kv");
   Arguments run_tiny_ = {"run", "-m", model_,        "--raw", "-p", "Once upon a time",
                          "-n",  "8",  "--ignore-eos"};
   /// A context of 1,000 tokens whose KV (1 MiB) does not fit into the memory.
-  Arguments tight_ = {"--context", "1024",        "--block-tokens", "16",        "--chunk",
-                      "64",        "--kv-memory", "400KiB",         "--kv-disk", kv_directory_};
+  Arguments tight_without_directory_ = {"--context", "1024",        "--block-tokens", "16",
+                                        "--chunk",   "64",          "--kv-memory",    "400KiB",
+                                        "--no-kv-keep", "--kv-disk"};
+  Arguments tight_ = tight_without_directory_ + Arguments{kv_directory_};
 };
 
 TEST_F(Command, HelpNamesEveryCommandAndTeaches) {
   const auto help = run_command({"--help"});
   EXPECT_EQ(help.exit_code, 0) << help.err;
-  for (const char* command : {"run", "chat", "perplexity", "inspect", "bench"}) {
+  for (const char* command : {"run", "chat", "perplexity", "inspect", "bench", "sessions", "verify"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     const auto own = run_command({command, "--help"});
     EXPECT_EQ(own.exit_code, 0) << own.err;
@@ -97,7 +45,7 @@ TEST_F(Command, HelpNamesEveryCommandAndTeaches) {
   }
   const auto run_help = run_command({"run", "--help"});
   for (const char* option :
-       {"--model", "--file", "--prompt", "--context", "--kv-memory", "--kv-disk", "--kv-type",
+       {"--model", "--file", "--prompt", "--context", "--kv-memory", "--kv-disk", "--no-kv-keep", "--session", "--kv-type",
         "--threads", "--temperature", "--top-k", "--top-p", "--min-p", "--repeat-penalty", "--seed",
         "--raw", "--chat", "--ignore-eos", "--json"}) {
     EXPECT_NE(run_help.out.find(option), std::string::npos) << option;
@@ -148,10 +96,11 @@ TEST_F(Command, SaysInOneLineWhatIsWrongWithTheLimits) {
                         "16");
   const std::string file = file_with("x");
   expect_one_line_error(
-      run_command(run_tiny_ + Arguments{"--context", "1024", "--kv-memory", "400KiB",
-                                        "--block-tokens", "16", "--chunk", "64", "--kv-disk",
-                                        file + "/below"}),
-      exit_failure, "below");
+      run_command(run_tiny_ + tight_without_directory_ + Arguments{file + "/below"}), exit_failure,
+      "below");
+  expect_one_line_error(
+      run_command(run_tiny_ + tight_without_directory_ + Arguments{kv_directory_ + ":16KiB"}),
+      exit_usage, "give at least");
   expect_one_line_error(run_command({"run", "-m", model_, "-f", directory_.path_of("no.txt")}),
                         exit_usage, "no.txt");
 }
@@ -166,9 +115,10 @@ TEST_F(Command, SaysInOneLineThatThePromptIsTooLong) {
 TEST_F(Command, SaysInOneLineThatTheDiskIsFull) {
   const Arguments run = {"run", "-m", model_, "--raw", "-f", file_with(made_up_text(900)),
                          "-n",  "4"};
-  Arguments limited = run + tight_;
-  limited.back() += ":64KiB";
-  expect_one_line_error(run_command(limited), exit_failure, "disk");
+  const std::string limit = ":" + std::to_string(disk_bytes_of_pages(8));
+  expect_one_line_error(
+      run_command(run + tight_without_directory_ + Arguments{kv_directory_ + limit}), exit_failure,
+      "disk");
 
   // The device's own limit: writes beyond 64 KiB fail.
   CommandOptions options;
@@ -263,6 +213,13 @@ TEST_F(Command, BenchMeasuresWithoutPeersAndWritesItsResults) {
 }
 
 TEST_F(Command, BenchComparesSmallMemoryWithAll) {
+  // So much KV that half of it has room for a step and the buffers of the disk.
+  TinyModelOptions model = tiny_model_options(GGML_TYPE_Q4_1);
+  model.layers = 16;
+  model.head_dim = 64;
+  model.trained_context = 2048;
+  const auto written = write_tiny_model(model_, model);
+  ASSERT_TRUE(written.ok()) << written.error().message;
   const std::string json = directory_.path_of("figures.json");
   const auto result = run_command({"bench", "-m", model_, "--no-limits", "--rounds", "2",
                                    "--workloads", "prefill-2048,decode-2048", "--engines",
@@ -292,7 +249,7 @@ TEST_F(Command, InterruptedWhileAnsweringLeavesNothingBehind) {
   const auto result =
       run_command({"run", "-m", model_, "--raw", "-p", made_up_text(600), "-n", "0", "--ignore-eos",
                    "--context", "2048", "--block-tokens", "16", "--chunk", "64", "--kv-memory",
-                   "400KiB", "--kv-disk", kv_directory_},
+                   "400KiB", "--no-kv-keep", "--kv-disk", kv_directory_},
                   options);
   EXPECT_FALSE(result.timed_out);
   EXPECT_TRUE(result.exit_code == exit_interrupted || result.exit_code == 0)
@@ -325,7 +282,8 @@ TEST_F(CommandWithSmolLm2, GivesTheSameTokensWithAnEighthOfTheKvInMemory) {
   ASSERT_GT(needed, 30 * mebibyte);
   const std::uint64_t eighth = std::uint64_t{3072} * 23040 / 8;
   const Json little = parse_json(run_command(
-      run + Arguments{"--kv-memory", std::to_string(eighth), "--kv-disk", kv_directory_}));
+      run + Arguments{"--kv-memory", std::to_string(eighth), "--no-kv-keep", "--kv-disk",
+                      kv_directory_}));
   EXPECT_EQ(little["tokens"], everything["tokens"]);
   EXPECT_LE(little["kv_bytes_peak"].get<std::uint64_t>(), eighth);
   EXPECT_GT(little["pages_filled"]["disk"].get<std::uint64_t>(), 0U);
@@ -335,7 +293,8 @@ TEST_F(CommandWithSmolLm2, StaysWithinWeightsAndKvMemoryAtEightThousandTokens) {
   const std::uint64_t kv_memory = 24 * mebibyte;
   const auto result =
       run_command(run_text(33000) + Arguments{"-n", "4", "--context", "8192", "--json",
-                                              "--kv-memory", "24MiB", "--kv-disk", kv_directory_});
+                                              "--kv-memory", "24MiB", "--no-kv-keep", "--kv-disk",
+                                              kv_directory_});
   const Json json = parse_json(result);
   const std::uint64_t weights = std::filesystem::file_size(test_model_path());
   std::cout << "peak RSS " << result.peak_rss_bytes / mebibyte << " MiB of " << weights / mebibyte
@@ -354,7 +313,7 @@ TEST_F(CommandWithSmolLm2, InterruptedWhileReadingLeavesNothingBehind) {
   options.signal_after_milliseconds = 4000;
   const auto result =
       run_command(run_text(33000) + Arguments{"-n", "1000", "--context", "8192", "--kv-memory",
-                                              "24MiB", "--kv-disk", kv_directory_},
+                                              "24MiB", "--no-kv-keep", "--kv-disk", kv_directory_},
                   options);
   EXPECT_EQ(result.exit_code, exit_interrupted) << result.err;
   EXPECT_FALSE(result.timed_out);
@@ -364,17 +323,15 @@ TEST_F(CommandWithSmolLm2, CleansUpAfterARunThatWasKilled) {
   CommandOptions options;
   options.signal = SIGKILL;
   options.signal_after_milliseconds = 6000;
-  const Arguments run =
-      run_text(33000) + Arguments{"-n",          "1000",  "--context", "8192",
-                                  "--kv-memory", "24MiB", "--kv-disk", kv_directory_};
+  const Arguments in_little_memory = {"--context", "8192",         "--kv-memory", "24MiB",
+                                      "--kv-disk", kv_directory_, "--no-kv-keep"};
+  const Arguments run = run_text(33000) + in_little_memory + Arguments{"-n", "1000"};
   const auto killed = run_command(run, options);
   ASSERT_EQ(killed.exit_code, 128 + SIGKILL) << killed.err;
   EXPECT_FALSE(list_names(kv_directory_).empty())
       << "a killed process cannot clean up: is this test still right?";
 
-  const auto next =
-      run_command(run_text(300) + Arguments{"-n", "2", "--context", "8192", "--kv-memory", "24MiB",
-                                            "--kv-disk", kv_directory_});
+  const auto next = run_command(run_text(300) + in_little_memory + Arguments{"-n", "2"});
   EXPECT_EQ(next.exit_code, 0) << next.err;
 }
 

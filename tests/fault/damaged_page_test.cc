@@ -1,4 +1,4 @@
-// Invariant 4, never wrong: whatever happens to the page file while an engine is open, the logits
+// Invariant 4, never wrong: whatever happens to the segments while an engine is open, the logits
 // stay the same, because a page that does not verify is computed again.
 #include <gtest/gtest.h>
 
@@ -14,6 +14,7 @@
 
 #include "headrace/engine.h"
 #include "tests/support/engine_run.h"
+#include "tests/support/segments.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
@@ -23,28 +24,26 @@ namespace {
 constexpr std::uint32_t positions = 400;
 constexpr std::uint32_t step_tokens = 40;
 constexpr std::uint32_t block_tokens = 16;
-constexpr std::size_t header_bytes = 4096;  // docs/formats/page.md
-// K and V of 16 tokens, 2 kv heads of 32 f16 each: fills whole device blocks, so slots have no
-// padding.
-constexpr std::size_t payload_bytes = std::size_t{2} * block_tokens * 2 * 32 * 2;
-constexpr std::size_t slot_bytes = header_bytes + payload_bytes;
 
-/// Changes the bytes of a page file.
+/// Changes the bytes of a segment.
 using Damage = std::function<void(std::string& bytes, std::mt19937_64& random)>;
 
 void flip_a_bit(std::string& bytes, std::size_t at, std::mt19937_64& random) {
   bytes[at] = static_cast<char>(static_cast<unsigned char>(bytes[at]) ^ (1U << (random() % 8)));
 }
 
+void flip_a_bit_of_payload(std::string& bytes, const RecordHeader& page, std::mt19937_64& random) {
+  flip_a_bit(bytes, page.offset + segment_unit_bytes + random() % page.payload_bytes, random);
+}
+
 void flip_a_bit_of_one_page(std::string& bytes, std::mt19937_64& random) {
-  if (bytes.size() < slot_bytes) return;
-  const std::size_t slot = random() % (bytes.size() / slot_bytes);
-  flip_a_bit(bytes, slot * slot_bytes + header_bytes + random() % payload_bytes, random);
+  const std::vector<RecordHeader> pages = page_records_of(bytes);
+  if (!pages.empty()) flip_a_bit_of_payload(bytes, pages[random() % pages.size()], random);
 }
 
 void flip_a_bit_of_every_page(std::string& bytes, std::mt19937_64& random) {
-  for (std::size_t slot = 0; slot + slot_bytes <= bytes.size(); slot += slot_bytes) {
-    flip_a_bit(bytes, slot + header_bytes + random() % payload_bytes, random);
+  for (const RecordHeader& page : page_records_of(bytes)) {
+    flip_a_bit_of_payload(bytes, page, random);
   }
 }
 
@@ -70,7 +69,7 @@ class DamagedPage : public testing::Test {
     return {.layers = 3, .query_heads = 4, .kv_heads = 2, .head_dim = 32, .trained_context = 1024};
   }
 
-  /// Reads the tokens in steps, with `damage` done to the page file after each, and expects the
+  /// Reads the tokens in steps, with `damage` done to each segment after each, and expects the
   /// same logits.
   void expect_same_logits_despite(const Damage& damage) {
     std::mt19937_64 random(seed_);
@@ -101,7 +100,7 @@ class DamagedPage : public testing::Test {
   }
 
   void damage_files(const Damage& damage, std::mt19937_64& random) const {
-    for (const std::string& path : page_files(options_.kv.disk_directory)) {
+    for (const std::string& path : segment_files(options_.kv.disk_directory)) {
       std::string bytes = read_bytes(path);
       const std::string before = bytes;
       damage(bytes, random);
@@ -176,10 +175,11 @@ TEST_F(DamagedPageOfAModelWithWindows, IsComputedAgainWhenEveryStoredPageHasAFli
 
 TEST_F(DamagedPage, WithAFlippedBitInItsHeaderIsComputedAgain) {
   expect_same_logits_despite([](std::string& bytes, std::mt19937_64& random) {
-    for (std::size_t slot = 0; slot + slot_bytes <= bytes.size(); slot += slot_bytes) {
-      flip_a_bit(bytes, slot + random() % header_bytes, random);
+    for (const RecordHeader& page : page_records_of(bytes)) {
+      flip_a_bit(bytes, page.offset + random() % segment_unit_bytes, random);
     }
   });
+  expect_repairs();
 }
 
 TEST_F(DamagedPage, IsComputedAgainWhenTheFileReadsAsZeros) {
@@ -190,11 +190,26 @@ TEST_F(DamagedPage, IsComputedAgainWhenTheFileReadsAsZeros) {
 
 TEST_F(DamagedPage, IsComputedAgainWhenAnotherPageStandsInItsPlace) {
   expect_same_logits_despite([](std::string& bytes, std::mt19937_64&) {
-    // Every page verifies by itself, but none is where it belongs.
-    const std::size_t slots = bytes.size() / slot_bytes;
-    if (slots < 2) return;
-    std::rotate(bytes.begin(), bytes.begin() + slot_bytes,
-                bytes.begin() + static_cast<long>(slots * slot_bytes));
+    // Every page verifies by itself, but none is what belongs there.
+    const std::string before = bytes;
+    const std::vector<RecordHeader> pages = page_records_of(before);
+    for (std::size_t page = 0; page < pages.size(); ++page) {
+      move_record(before, pages[(page + 1) % pages.size()], bytes, pages[page]);
+    }
+  });
+  expect_repairs();
+}
+
+TEST_F(DamagedPage, IsComputedAgainWhenARecordStandsInAnotherPlace) {
+  // As they are: the place is part of what a header's checksum covers.
+  expect_same_logits_despite([](std::string& bytes, std::mt19937_64&) {
+    const std::vector<RecordHeader> pages = page_records_of(bytes);
+    if (pages.size() < 2) return;
+    const auto at = [&](const RecordHeader& page) {
+      return bytes.begin() + static_cast<std::ptrdiff_t>(page.offset);
+    };
+    std::rotate(at(pages[0]), at(pages[1]),
+                at(pages.back()) + static_cast<std::ptrdiff_t>(pages.back().record_bytes()));
   });
   expect_repairs();
 }
@@ -211,11 +226,21 @@ TEST_F(DamagedPage, IsComputedAgainWhenTheSamePagesOfAnotherTextStandInItsPlace)
   const auto appended =
       append_traced(**other, **sequence, random_tokens(positions, 32), 0, ignored);
   ASSERT_TRUE(appended.ok()) << appended.error().message;
-  const auto files = page_files(other_options.kv.disk_directory);
+  const auto files = segment_files(other_options.kv.disk_directory);
   ASSERT_EQ(files.size(), 1U);
   const std::string other_bytes = read_bytes(files[0]);
+  const std::vector<RecordHeader> other_pages = page_records_of(other_bytes);
+  ASSERT_FALSE(other_pages.empty());
   expect_same_logits_despite([&](std::string& bytes, std::mt19937_64&) {
-    std::copy_n(other_bytes.begin(), std::min(bytes.size(), other_bytes.size()), bytes.begin());
+    for (const RecordHeader& page : page_records_of(bytes)) {
+      const auto is_like = [&](const RecordHeader& each) {
+        const PageIdentity& left = each.page.identity;
+        const PageIdentity& right = page.page.identity;
+        return left.key.layer == right.key.layer && left.first_position == right.first_position;
+      };
+      const auto like = std::ranges::find_if(other_pages, is_like);
+      if (like != other_pages.end()) move_record(other_bytes, *like, bytes, page);
+    }
   });
   expect_repairs();
 }
@@ -238,7 +263,7 @@ TEST_F(DamagedPage, DoesNotMatterWhenTheFileIsRemoved) {
       const auto appended = append_traced(**engine, **sequence,
                                           std::span(tokens_).subspan(begin, step_tokens), 0, trace);
       ASSERT_TRUE(appended.ok()) << appended.error().message;
-      for (const std::string& path : page_files(options_.kv.disk_directory))
+      for (const std::string& path : segment_files(options_.kv.disk_directory))
         std::filesystem::remove(path);
     }
     expect_same_trace(expected_, trace);
@@ -270,13 +295,7 @@ TEST_F(DamagedPage, IsComputedAgainInTheMiddleOfAnAnswer) {
   std::cout << "seed=" << seed_ << "\n";
   std::mt19937_64 random(seed_);
   const auto answer = answer_with(options_, [&](std::string_view) {
-    damage_files(
-        [](std::string& bytes, std::mt19937_64& dice) {
-          if (bytes.size() < slot_bytes) return;
-          const std::size_t slot = dice() % (bytes.size() / slot_bytes);
-          flip_a_bit(bytes, slot * slot_bytes + header_bytes + dice() % payload_bytes, dice);
-        },
-        random);
+    damage_files(flip_a_bit_of_one_page, random);
     return true;
   });
   EXPECT_EQ(answer, expected);

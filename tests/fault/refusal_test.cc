@@ -10,6 +10,7 @@
 #include "tests/support/engine_run.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
+#include "tier/disk_tier.h"
 
 namespace headrace::test {
 namespace {
@@ -48,6 +49,15 @@ class Refusal : public testing::Test {
     const auto engine = Engine::open(options);
     ASSERT_FALSE(engine.ok()) << "should not open";
     expect_helpful(engine.error(), code, mentions);
+  }
+
+  /// A disk on which so many pages fit.
+  std::uint64_t disk_bytes_of_pages(std::uint64_t pages) const {
+    const PageShape shape = {.tokens = options_.kv.tokens_per_block,
+                             .kv_heads = 2,
+                             .head_dim = 32,
+                             .type = options_.kv.type};
+    return disk_tier_limit_bytes(shape, pages);
   }
 
   TemporaryDirectory directory_;
@@ -136,20 +146,28 @@ TEST_F(Refusal, OfADiskDirectoryThatAnotherEngineUsesSaysSo) {
   expect_open_refused(options_, ErrorCode::io, options_.kv.disk_directory);
 }
 
+TEST_F(Refusal, OfADiskWithoutRoomForOnePageSaysHowMuchItNeeds) {
+  options_.kv.memory_bytes = smallest_kv_memory(options_, 512);
+  for (const bool keeps : {false, true}) {
+    SCOPED_TRACE(keeps);
+    options_.kv.keep_disk = keeps;
+    if (keeps) options_.kv.memory_bytes = 0;
+    options_.kv.disk_bytes = 16 * 1024;
+    expect_open_refused(options_, ErrorCode::invalid_argument, "give at least");
+  }
+}
+
 TEST_F(Refusal, OfAFullDiskSaysSoAndKeepsTheTokensOfCompletedSteps) {
   options_.kv.memory_bytes = smallest_kv_memory(options_, 512);
-  options_.kv.disk_bytes = 40 * 1024;
+  options_.kv.disk_bytes = disk_bytes_of_pages(8);  // of 50
   const auto engine = Engine::open(options_);
-  if (!engine.ok()) {  // as good: refused before any work is done
-    expect_helpful(engine.error(), ErrorCode::out_of_budget, "disk");
-    return;
-  }
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
   const auto sequence = (*engine)->new_sequence();
   ASSERT_TRUE(sequence.ok()) << sequence.error().message;
   const std::vector<TokenId> tokens = random_tokens(400, 42);
   LogitsTrace trace;
   const auto appended = append_traced(**engine, **sequence, tokens, 0, trace);
-  ASSERT_FALSE(appended.ok()) << "400 tokens cannot fit into 40 KiB of disk";
+  ASSERT_FALSE(appended.ok()) << "400 tokens cannot fit into 8 pages of disk";
   expect_helpful(appended.error(), ErrorCode::out_of_budget, "disk");
   EXPECT_LT((*sequence)->tokens().size(), tokens.size());
   EXPECT_LE((*engine)->kv_stats().disk_bytes_peak, options_.kv.disk_bytes);
@@ -165,9 +183,9 @@ TEST_F(Refusal, OfAFullDiskSaysSoAndKeepsTheTokensOfCompletedSteps) {
 
 TEST_F(Refusal, OfAFullDiskLeavesTheEngineUsable) {
   options_.kv.memory_bytes = smallest_kv_memory(options_, 512);
-  options_.kv.disk_bytes = 40 * 1024;
+  options_.kv.disk_bytes = disk_bytes_of_pages(8);
   const auto engine = Engine::open(options_);
-  if (!engine.ok()) return;
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
   {
     const auto sequence = (*engine)->new_sequence();
     ASSERT_TRUE(sequence.ok()) << sequence.error().message;

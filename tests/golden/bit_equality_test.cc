@@ -14,6 +14,7 @@
 #include "page/pool.h"
 #include "tests/support/engine_run.h"
 #include "tests/support/run_command.h"
+#include "tests/support/segments.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/texts.h"
 #include "tests/support/tiny_model.h"
@@ -21,9 +22,9 @@
 namespace headrace::test {
 namespace {
 
-/// Makes the next reads of page files come from the device.
+/// Makes the next reads of segments come from the device.
 void drop_page_cache(const std::string& directory) {
-  for (const std::string& path : page_files(directory)) {
+  for (const std::string& path : segment_files(directory)) {
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     ASSERT_GE(file, 0) << path;
     fdatasync(file);

@@ -70,7 +70,7 @@ bool read_some(int fd, std::string& text) {
 
 /// Reads what the command writes until it closes both, sends the signal when its time has come and
 /// ends what lasts too long.
-void collect_output(pid_t child, Pipe& out, Pipe& err, const CommandOptions& options,
+void collect_output(pid_t child, Pipe& in, Pipe& out, Pipe& err, const CommandOptions& options,
                     CommandResult& result) {
   const auto start = std::chrono::steady_clock::now();
   const auto deadline = start + std::chrono::seconds(options.time_limit_seconds);
@@ -89,8 +89,10 @@ void collect_output(pid_t child, Pipe& out, Pipe& err, const CommandOptions& opt
                           result.err.find(options.signal_after_text) != std::string::npos;
     const auto now = std::chrono::steady_clock::now();
     if (signal_pending && has_text && now >= signal_not_before) {
+      if (options.before_signal) options.before_signal();
       kill(child, options.signal);
       signal_pending = false;
+      Pipe::close_end(in.write_end);
     }
     if (!result.timed_out && now > deadline) {
       result.timed_out = true;
@@ -125,8 +127,8 @@ CommandResult run_command(const std::vector<std::string>& arguments,
       write(in.write_end, options.input.data(), options.input.size()) < 0) {
     result.err += "[the command did not read its input]";
   }
-  Pipe::close_end(in.write_end);
-  collect_output(child, out, err, options, result);
+  if (!options.keep_input_open) Pipe::close_end(in.write_end);
+  collect_output(child, in, out, err, options, result);
 
   int status = 0;
   rusage usage{};

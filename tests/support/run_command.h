@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,11 @@ struct CommandOptions {
   std::string input;                       ///< standard input
   std::uint32_t time_limit_seconds = 300;  ///< killed after that
   int signal = 0;                          ///< sent once; 0: none
+  /// The command waits for more input until the signal comes.
+  bool keep_input_open = false;
   std::string signal_after_text;  ///< when standard output or error contains it; empty: at once
   std::uint32_t signal_after_milliseconds = 0;  ///< and not before
+  std::function<void()> before_signal = {};     ///< called while the command runs
   std::uint64_t largest_file_bytes = 0;  ///< writes beyond fail, as on a full disk; 0: no limit
   std::vector<std::string> environment;  ///< more variables, "NAME=value"
 };

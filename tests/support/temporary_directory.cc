@@ -29,15 +29,6 @@ std::vector<std::string> list_names(const std::string& directory) {
   return names;
 }
 
-std::vector<std::string> page_files(const std::string& directory) {
-  std::vector<std::string> paths;
-  for (const std::string& name : list_names(directory)) {
-    if (name.starts_with("pages-") && name.ends_with(".hrp"))
-      paths.push_back(directory + "/" + name);
-  }
-  return paths;
-}
-
 std::string read_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};

@@ -23,8 +23,6 @@ class TemporaryDirectory {
 
 /// Names in `directory`, sorted; none if it does not exist.
 std::vector<std::string> list_names(const std::string& directory);
-/// Paths of the page files that an open engine keeps in `directory`.
-std::vector<std::string> page_files(const std::string& directory);
 std::string read_bytes(const std::string& path);
 void write_bytes(const std::string& path, const std::string& bytes);
 
