@@ -38,6 +38,7 @@ class FakeEngine final : public Engine {
   Result<void> fail_reading;  // what reading tokens says
   Result<void> fail_saving;   // what save_session() says
   std::map<std::string, SessionState> sessions;
+  std::function<void(const std::map<std::string, SessionState>&)> on_save;
   int sequences_made = 0;
   std::vector<std::vector<TokenId>> reads;  // prompts of append() and generate(), in order
 
@@ -79,6 +80,7 @@ class FakeEngine final : public Engine {
                             std::string_view note) override {
     HEADRACE_TRY(fail_saving);
     sessions[name] = {{sequence.tokens().begin(), sequence.tokens().end()}, std::string(note), ""};
+    if (on_save) on_save(sessions);
     return {};
   }
   Result<SessionState> read_session(const std::string& name) override {
