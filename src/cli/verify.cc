@@ -21,7 +21,8 @@ constexpr const char* footer =
     "(repaired\n"
     "or not) or the directory cannot be read, 2 there is no such directory.\n"
     "\n"
-    "With --model it reads a text with all keys and values in memory, and again with them on disk,\n"
+    "With --model it reads a text with all keys and values in memory, and again with them on "
+    "disk,\n"
     "encoded, left by an earlier engine and so on. Exit code 1: a logit differs.\n"
     "\n"
     "Examples:\n"
@@ -35,7 +36,8 @@ constexpr const char* default_text =
     "A headrace is the channel that carries water from a river to the wheel of a mill. What the\n"
     "wheel does not need runs over a weir and back into the river; what it will need waits in a\n"
     "pond above the gate. The miller looks at three things: how much water there is, how fast it\n"
-    "comes, and how much the stones can use. In a dry summer he grinds at night, when the pond has\n"
+    "comes, and how much the stones can use. In a dry summer he grinds at night, when the pond "
+    "has\n"
     "filled; in spring he opens both gates and keeps only what the banks can hold.\n\n"
     "    int gate(int level, int wanted) { return level < wanted ? level : wanted; }\n\n";
 
@@ -115,9 +117,9 @@ void print(const VerifyFlags& flags, std::ostream& out, const std::vector<TierCh
   }
   TextGrid grid({"tier", "tokens", "restored pages", "equal bits"});
   for (const TierCheck& check : checks) {
-    grid.row({check.tier, format_count(check.tokens), format_count(check.restored_pages),
-              format_count(check.rows_equal) + " of " + format_count(check.rows_compared) +
-                  " rows"});
+    grid.row(
+        {check.tier, format_count(check.tokens), format_count(check.restored_pages),
+         format_count(check.rows_equal) + " of " + format_count(check.rows_compared) + " rows"});
   }
   grid.print(out);
 }
@@ -135,8 +137,7 @@ int verify_with_model(const VerifyFlags& flags, CommandContext& context) {
     options.text = std::move(text).value();
   }
   const auto checks = verify_model(context, options);
-  if (!checks.ok() && checks.error().code == ErrorCode::cancelled &&
-      context.interrupts.pending()) {
+  if (!checks.ok() && checks.error().code == ErrorCode::cancelled && context.interrupts.pending()) {
     return context.interrupts.exit_code();
   }
   if (!checks.ok()) return report_error(context.err, checks.error(), Phase::opening);
@@ -186,8 +187,7 @@ Command add_verify(CLI::App& program) {
       command->add_option("-m,--model", flags->engine.model_path, "The model, a GGUF file")
           ->type_name("FILE")
           ->excludes(directory);
-  const auto add_of_model = [&](const char* name, auto& value, const char* help,
-                                const char* type) {
+  const auto add_of_model = [&](const char* name, auto& value, const char* help, const char* type) {
     command->add_option(name, value, help)->type_name(type)->needs(model);
   };
   add_of_model("-f,--file", flags->file,
@@ -195,8 +195,8 @@ Command add_verify(CLI::App& program) {
                "(default: one of ours)",
                "FILE");
   add_of_model("--context", flags->engine.context, "Tokens that are read (default: 2048)", "N");
-  add_of_model("--threads", flags->engine.threads,
-               "Threads that compute (default: one per core)", "N");
+  add_of_model("--threads", flags->engine.threads, "Threads that compute (default: one per core)",
+               "N");
   add_of_model("--kv-type", flags->kv_type, "How keys and values are kept (default: i16)", "TYPE");
   add_of_model("--block-tokens", flags->engine.kv.tokens_per_block,
                "Tokens of a block (default: 64)", "N");

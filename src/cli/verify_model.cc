@@ -180,7 +180,8 @@ class ModelVerifier {
     EngineOptions options = options_.engine;
     options.kv = kv;
     constexpr std::uint64_t least_bytes = std::uint64_t{64} << 10;
-    for (options.kv.memory_bytes = std::max(kv_bytes_ / 8, least_bytes);; options.kv.memory_bytes *= 2) {
+    for (options.kv.memory_bytes = std::max(kv_bytes_ / 8, least_bytes);;
+         options.kv.memory_bytes *= 2) {
       auto engine = context_.open_engine(options);
       const bool is_too_little = !engine.ok() && engine.error().code == ErrorCode::out_of_budget;
       if (!is_too_little || options.kv.memory_bytes > (std::uint64_t{1} << 40)) return engine;

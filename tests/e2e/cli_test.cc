@@ -28,8 +28,8 @@ class Command : public CommandTest {
   Arguments run_tiny_ = {"run", "-m", model_,        "--raw", "-p", "Once upon a time",
                          "-n",  "8",  "--ignore-eos"};
   /// A context of 1,000 tokens whose KV (1 MiB) does not fit into the memory.
-  Arguments tight_without_directory_ = {"--context", "1024",        "--block-tokens", "16",
-                                        "--chunk",   "64",          "--kv-memory",    "400KiB",
+  Arguments tight_without_directory_ = {"--context",    "1024",     "--block-tokens", "16",
+                                        "--chunk",      "64",       "--kv-memory",    "400KiB",
                                         "--no-kv-keep", "--kv-disk"};
   Arguments tight_ = tight_without_directory_ + Arguments{kv_directory_};
 };
@@ -37,7 +37,8 @@ class Command : public CommandTest {
 TEST_F(Command, HelpNamesEveryCommandAndTeaches) {
   const auto help = run_command({"--help"});
   EXPECT_EQ(help.exit_code, 0) << help.err;
-  for (const char* command : {"run", "chat", "perplexity", "inspect", "bench", "sessions", "verify"}) {
+  for (const char* command :
+       {"run", "chat", "perplexity", "inspect", "bench", "sessions", "verify"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     const auto own = run_command({command, "--help"});
     EXPECT_EQ(own.exit_code, 0) << own.err;
@@ -45,9 +46,10 @@ TEST_F(Command, HelpNamesEveryCommandAndTeaches) {
   }
   const auto run_help = run_command({"run", "--help"});
   for (const char* option :
-       {"--model", "--file", "--prompt", "--context", "--kv-memory", "--kv-disk", "--no-kv-keep", "--session", "--kv-type",
-        "--threads", "--temperature", "--top-k", "--top-p", "--min-p", "--repeat-penalty", "--seed",
-        "--raw", "--chat", "--ignore-eos", "--json"}) {
+       {"--model",       "--file",       "--prompt",  "--context",    "--kv-memory",
+        "--kv-disk",     "--no-kv-keep", "--session", "--kv-type",    "--threads",
+        "--temperature", "--top-k",      "--top-p",   "--min-p",      "--repeat-penalty",
+        "--seed",        "--raw",        "--chat",    "--ignore-eos", "--json"}) {
     EXPECT_NE(run_help.out.find(option), std::string::npos) << option;
   }
 }
@@ -246,11 +248,12 @@ TEST_F(Command, InterruptedWhileAnsweringLeavesNothingBehind) {
   CommandOptions options;
   options.signal = SIGINT;
   options.signal_after_milliseconds = 700;
-  const auto result =
-      run_command({"run", "-m", model_, "--raw", "-p", made_up_text(600), "-n", "0", "--ignore-eos",
-                   "--context", "2048", "--block-tokens", "16", "--chunk", "64", "--kv-memory",
-                   "400KiB", "--no-kv-keep", "--kv-disk", kv_directory_},
-                  options);
+  const auto result = run_command(
+      {"run",       "-m",         model_,         "--raw",       "-p",     made_up_text(600),
+       "-n",        "0",          "--ignore-eos", "--context",   "2048",   "--block-tokens",
+       "16",        "--chunk",    "64",           "--kv-memory", "400KiB", "--no-kv-keep",
+       "--kv-disk", kv_directory_},
+      options);
   EXPECT_FALSE(result.timed_out);
   EXPECT_TRUE(result.exit_code == exit_interrupted || result.exit_code == 0)
       << result.exit_code << result.err;
@@ -281,9 +284,9 @@ TEST_F(CommandWithSmolLm2, GivesTheSameTokensWithAnEighthOfTheKvInMemory) {
   const std::uint64_t needed = everything["kv_bytes_needed"].get<std::uint64_t>();
   ASSERT_GT(needed, 30 * mebibyte);
   const std::uint64_t eighth = std::uint64_t{3072} * 23040 / 8;
-  const Json little = parse_json(run_command(
-      run + Arguments{"--kv-memory", std::to_string(eighth), "--no-kv-keep", "--kv-disk",
-                      kv_directory_}));
+  const Json little =
+      parse_json(run_command(run + Arguments{"--kv-memory", std::to_string(eighth), "--no-kv-keep",
+                                             "--kv-disk", kv_directory_}));
   EXPECT_EQ(little["tokens"], everything["tokens"]);
   EXPECT_LE(little["kv_bytes_peak"].get<std::uint64_t>(), eighth);
   EXPECT_GT(little["pages_filled"]["disk"].get<std::uint64_t>(), 0U);
@@ -291,10 +294,9 @@ TEST_F(CommandWithSmolLm2, GivesTheSameTokensWithAnEighthOfTheKvInMemory) {
 
 TEST_F(CommandWithSmolLm2, StaysWithinWeightsAndKvMemoryAtEightThousandTokens) {
   const std::uint64_t kv_memory = 24 * mebibyte;
-  const auto result =
-      run_command(run_text(33000) + Arguments{"-n", "4", "--context", "8192", "--json",
-                                              "--kv-memory", "24MiB", "--no-kv-keep", "--kv-disk",
-                                              kv_directory_});
+  const auto result = run_command(run_text(33000) +
+                                  Arguments{"-n", "4", "--context", "8192", "--json", "--kv-memory",
+                                            "24MiB", "--no-kv-keep", "--kv-disk", kv_directory_});
   const Json json = parse_json(result);
   const std::uint64_t weights = std::filesystem::file_size(test_model_path());
   std::cout << "peak RSS " << result.peak_rss_bytes / mebibyte << " MiB of " << weights / mebibyte
@@ -323,7 +325,7 @@ TEST_F(CommandWithSmolLm2, CleansUpAfterARunThatWasKilled) {
   CommandOptions options;
   options.signal = SIGKILL;
   options.signal_after_milliseconds = 6000;
-  const Arguments in_little_memory = {"--context", "8192",         "--kv-memory", "24MiB",
+  const Arguments in_little_memory = {"--context", "8192",        "--kv-memory", "24MiB",
                                       "--kv-disk", kv_directory_, "--no-kv-keep"};
   const Arguments run = run_text(33000) + in_little_memory + Arguments{"-n", "1000"};
   const auto killed = run_command(run, options);

@@ -2,7 +2,6 @@
 // done when some of it is damaged, in use or none of ours.
 #include <signal.h>
 
-
 #include <filesystem>
 #include <map>
 #include <string>
@@ -35,16 +34,16 @@ class Store : public CommandTest {
   }
 
   Arguments run_in(const std::string& disk, const std::string& model) const {
-    return {"run", "-m",        model,       "--raw", "-f",           file_with(made_up_text(900)),
-            "-n",  "24",        "--json",    "--ignore-eos", "--kv-disk", disk};
+    return {"run", "-m", model,    "--raw",        "-f",        file_with(made_up_text(900)),
+            "-n",  "24", "--json", "--ignore-eos", "--kv-disk", disk};
   }
   Arguments run_tiny(const Arguments& more = {}) const {
     return run_in(kv_directory_, model_) + Arguments{"--context", "1024", "--block-tokens", "16"} +
            more;
   }
   Arguments chat_tiny(const std::string& session) const {
-    return {"chat",      "-m",          model_, "-n", "6", "--ignore-eos", "--block-tokens", "16",
-            "--session", session, "--kv-disk", kv_directory_};
+    return {"chat",           "-m", model_,      "-n",    "6",         "--ignore-eos",
+            "--block-tokens", "16", "--session", session, "--kv-disk", kv_directory_};
   }
   Arguments sessions(const Arguments& what) const {
     return Arguments{"sessions"} + what + Arguments{"--kv-disk", kv_directory_};
@@ -106,8 +105,8 @@ TEST_F(Store, ASecondRunStartsFromWhatTheFirstHasRead) { expect_restart(run_tiny
 TEST_F(Store, ASecondRunDoesSoWithEveryWayOfKeepingPages) {
   for (const Arguments& how :
        {Arguments{"--kv-disk-codec", "lossless"}, Arguments{"--kv-disk-io", "direct"},
-        Arguments{"--kv-memory", "4MiB", "--kv-host-percent", "20"},
-        Arguments{"--kv-codec", "q8"}, Arguments{"--kv-write-through"}}) {
+        Arguments{"--kv-memory", "4MiB", "--kv-host-percent", "20"}, Arguments{"--kv-codec", "q8"},
+        Arguments{"--kv-write-through"}}) {
     SCOPED_TRACE(how[0] + (how.size() > 1 ? " " + how[1] : ""));
     for (const std::string& path : segment_files(kv_directory_)) std::filesystem::remove(path);
     expect_restart(run_tiny(how));
@@ -134,11 +133,10 @@ TEST_F(Store, OfARunThatWasKilledInTheMiddleOfAnAnswerIsOfUse) {
   CommandOptions options;
   options.signal = SIGKILL;
   options.signal_after_milliseconds = 300;
-  const auto killed = run_command({"run", "-m", model_, "--raw", "-f",
-                                   directory_.path_of("prompt.txt"), "-n", "0", "--ignore-eos",
-                                   "--block-tokens", "16", "--kv-write-through", "--kv-disk",
-                                   kv_directory_},
-                                  options);
+  const auto killed = run_command(
+      {"run", "-m", model_, "--raw", "-f", directory_.path_of("prompt.txt"), "-n", "0",
+       "--ignore-eos", "--block-tokens", "16", "--kv-write-through", "--kv-disk", kv_directory_},
+      options);
   EXPECT_TRUE(killed.exit_code == 128 + SIGKILL || killed.exit_code == 0) << killed.err;
   const Json third = parse_json(run_command(run_tiny()));
   EXPECT_EQ(third["tokens"], first["tokens"]);
@@ -285,10 +283,9 @@ TEST_F(Store, SessionsAreMovedToAnotherDirectory) {
 TEST_F(Store, SessionsAreRefusedInOneLine) {
   save_session("monday");
   const std::string file = file_with("mine");
-  for (const Arguments& unknown :
-       {Arguments{"show", "tuesday"}, Arguments{"delete", "tuesday"},
-        Arguments{"fork", "tuesday", "new"},
-        Arguments{"export", "tuesday", directory_.path_of("new.hrx")}}) {
+  for (const Arguments& unknown : {Arguments{"show", "tuesday"}, Arguments{"delete", "tuesday"},
+                                   Arguments{"fork", "tuesday", "new"},
+                                   Arguments{"export", "tuesday", directory_.path_of("new.hrx")}}) {
     SCOPED_TRACE(unknown[0]);
     expect_one_line_error(run_command(sessions(unknown)), exit_usage, "tuesday");
   }
@@ -318,17 +315,17 @@ TEST_F(Store, SessionsAreRefusedInOneLine) {
 TEST_F(Store, OfSmolLm2IsTakenOver) {
   if (test_model_path().empty()) GTEST_SKIP() << "HEADRACE_TEST_MODEL names no model";
   write_bytes(directory_.path_of("licence.txt"), text_of(TextKind::licence, 3000));
-  expect_restart({"run", "-m", test_model_path(), "--raw", "-f",
-                  directory_.path_of("licence.txt"), "-n", "8", "--ignore-eos", "--json",
-                  "--context", "1024", "--kv-disk", kv_directory_});
+  expect_restart({"run", "-m", test_model_path(), "--raw", "-f", directory_.path_of("licence.txt"),
+                  "-n", "8", "--ignore-eos", "--json", "--context", "1024", "--kv-disk",
+                  kv_directory_});
 }
 
 TEST_F(Store, OfAModelWithWindowsIsTakenOver) {
   if (test_gemma_path().empty()) GTEST_SKIP() << "HEADRACE_TEST_GEMMA names no model";
   write_bytes(directory_.path_of("licence.txt"), text_of(TextKind::licence, 6000));
-  expect_restart({"run", "-m", test_gemma_path(), "--raw", "-f",
-                  directory_.path_of("licence.txt"), "-n", "8", "--ignore-eos", "--json",
-                  "--context", "2048", "--kv-disk", kv_directory_});
+  expect_restart({"run", "-m", test_gemma_path(), "--raw", "-f", directory_.path_of("licence.txt"),
+                  "-n", "8", "--ignore-eos", "--json", "--context", "2048", "--kv-disk",
+                  kv_directory_});
 }
 
 }  // namespace
