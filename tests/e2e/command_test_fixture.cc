@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "headrace/options.h"
 #include "tests/support/tiny_model.h"
 #include "tier/disk_tier.h"
 
