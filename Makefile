@@ -10,7 +10,8 @@ SOAK ?=
 CTEST := ctest --parallel $(JOBS) --no-label-summary
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test unit asan tsan soak neon counts check style format lint bench clean
+.PHONY: help setup build demo test unit asan tsan soak neon counts check style format lint bench \
+  clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16

@@ -1,7 +1,6 @@
 #include "tier/log_tier.h"
 
 #include <algorithm>
-#include <future>
 #include <utility>
 
 #include "base/check.h"
@@ -329,9 +328,18 @@ void LogTier::compact(std::uint64_t budget_bytes) {
 }
 
 Result<void> LogTier::set_limit_bytes(std::uint64_t bytes) {
-  std::promise<Result<void>> outcome;
-  service_->submit([&] { outcome.set_value(store_->set_limit(bytes)); });
-  return outcome.get_future().get();
+  std::mutex mutex;
+  std::condition_variable finished;
+  std::optional<Result<void>> outcome;
+  service_->submit([&] {
+    Result<void> result = store_->set_limit(bytes);
+    const std::lock_guard lock(mutex);
+    outcome = std::move(result);
+    finished.notify_one();
+  });
+  std::unique_lock lock(mutex);
+  finished.wait(lock, [&] { return outcome.has_value(); });
+  return *std::move(outcome);
 }
 
 std::optional<LogTier::OperationIndex> LogTier::begin(Operation operation) {
