@@ -40,7 +40,8 @@ NARROW_ARROWS = {
     ("policy", "page"): {"page/shape.h"},
     ("tier", "codec"): {"codec/codec.h", "codec/group_layout.h", "codec/sealed_page.h"},
     ("tier", "page"): {"page/shape.h"},
-    ("cli", "tier"): {"tier/scrub.h"},
+    ("cli", "tier"): {"tier/scrub.h", "tier/tier_limits.h"},
+    ("cli", "index"): {"index/block_index.h"},  # what finding a prefix costs, for the benchmark
     ("runtime", "page"): {"page/shape.h"},
     ("cli", "kernel"): {"kernel/kernels.h"},  # the limits of the machine, for the benchmark
     ("cli", "policy"): {"policy/trace_replay.h"},  # headrace trace replay

@@ -1,5 +1,7 @@
 #include "cache/fill_queue.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace headrace {
@@ -12,6 +14,7 @@ FillQueue::FillQueue(PageStore& store, PageTable& table, std::uint32_t layers_en
       position_(position),
       blocks_end_(blocks_end),
       depth_(depth),
+      batch_(std::max(1U, depth / 4)),
       next_block_(store.options().first_block(0, position)) {
   pump();
 }
@@ -36,6 +39,7 @@ bool FillQueue::find_next() {
 }
 
 void FillQueue::pump() {
+  if (!fills_.empty() && held_ + batch_ > depth_) return;
   while (held_ < depth_ && find_next()) {
     const std::optional<SlotIndex> slot = store_.pool().acquire();
     HEADRACE_CHECK(slot.has_value(), "the slots kept free for streaming are taken");
@@ -67,6 +71,12 @@ const Fill* FillQueue::front(std::uint32_t layer, std::uint32_t block) const {
 }
 
 void FillQueue::wait_front() {
+  std::size_t last = 0;
+  while (last + 1 < std::min<std::size_t>(batch_, fills_.size()) &&
+         fills_[last + 1].layer == fills_.front().layer) {
+    ++last;
+  }
+  while (!fills_[last].finished) store_.wait();
   while (!fills_.front().finished) store_.wait();
 }
 

@@ -30,11 +30,12 @@ class FillQueue {
   FillQueue(const FillQueue&) = delete;
   FillQueue& operator=(const FillQueue&) = delete;
 
-  /// Starts what can be started.
+  /// Starts what can be started, several at once: threads are woken for more than one page then.
   void pump();
   /// The oldest fill that was not taken yet, if it is for this page.
   const Fill* front(std::uint32_t layer, std::uint32_t block) const;
-  /// Waits until the oldest fill is finished.
+  /// Waits until the oldest fill is finished, and some more of its layer: waking up costs as much
+  /// as attending to a page.
   void wait_front();
   /// Takes the oldest fill: its slot now belongs to the caller until give_back().
   SlotIndex take_front();
@@ -51,6 +52,7 @@ class FillQueue {
   const std::uint32_t position_;
   const std::uint32_t blocks_end_;
   const std::uint32_t depth_;
+  const std::uint32_t batch_;
   std::uint32_t held_ = 0;        // slots in fills_ or taken
   std::uint32_t next_layer_ = 0;  // where the search for the next missing page goes on
   std::uint32_t next_block_ = 0;

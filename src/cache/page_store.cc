@@ -24,12 +24,18 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   HEADRACE_TRY_ASSIGN(const MemoryPlan plan, plan_memory(options));
   std::vector<std::unique_ptr<Tier>> tiers;
   DiskTier* disk_tier = nullptr;
+  // While the engine waits for pages, decoding them may have every core.
+  const auto threads = static_cast<std::uint32_t>(std::min<std::size_t>(env.hardware_threads(), 8));
   if (plan.stream_slots > 0 && options.host_bytes > 0) {
-    HEADRACE_TRY_ASSIGN(std::unique_ptr<Tier> host, open_host_tier(env, host_options(options)));
+    HostTierOptions host_tier = host_options(options);
+    host_tier.threads = threads;
+    HEADRACE_TRY_ASSIGN(std::unique_ptr<Tier> host, open_host_tier(env, host_tier));
     tiers.push_back(std::move(host));
   }
   if (plan.stream_slots > 0) {
-    HEADRACE_TRY_ASSIGN(std::unique_ptr<DiskTier> disk, open_disk_tier(env, tier_options(options)));
+    DiskTierOptions disk_options = tier_options(options);
+    disk_options.io_threads = threads;
+    HEADRACE_TRY_ASSIGN(std::unique_ptr<DiskTier> disk, open_disk_tier(env, disk_options));
     disk_tier = disk.get();
     tiers.push_back(std::move(disk));
   }

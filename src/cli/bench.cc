@@ -8,6 +8,7 @@
 #include "cli/bench_limits.h"
 #include "cli/bench_report.h"
 #include "cli/bench_result.h"
+#include "cli/bench_store.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
@@ -22,6 +23,7 @@ constexpr const char* footer =
     "  headrace bench -m model.gguf --engines headrace,headrace-eighth --workloads decode-8192\n"
     "  headrace bench -m model.gguf --llama-bench build/bench/llama-bench --results results\n"
     "  headrace bench -m model.gguf --limits-only\n"
+    "  headrace bench -m model.gguf --store\n"
     "\n"
     "`make bench` of the source tree gets the peers and runs everything.\n"
     "Engines: headrace, headrace-f16 and headrace-q8 (other KV types), headrace-half and\n"
@@ -37,7 +39,7 @@ struct BenchFlags {
   std::vector<std::string> engines, workloads;
   std::string json, markdown, plots, results;
   std::uint32_t rounds = 0;  // 0: the default
-  bool quick = false, limits_only = false, no_limits = false;
+  bool quick = false, limits_only = false, no_limits = false, store = false;
 };
 
 /// Takes away what BenchPlan::begin has written on a terminal.
@@ -157,6 +159,22 @@ Result<MachineLimits> limits(const BenchFlags& flags, const BenchSetup& setup,
   return measure_limits(context.env, options);
 }
 
+Result<void> bench_store(const BenchFlags& flags, const BenchSetup& setup,
+                         CommandContext& context) {
+  HEADRACE_TRY(prepare_outputs(context.env, flags));
+  HEADRACE_TRY_ASSIGN(
+      const auto figures,
+      measure_store(setup, flags.quick ? quick_store_size() : StoreBenchSize(), context));
+  print_store(context.out, figures);
+  if (!flags.json.empty()) {
+    HEADRACE_TRY(write_file(context.env, flags.json, store_json(figures)));
+  }
+  if (!flags.markdown.empty()) {
+    HEADRACE_TRY(write_file(context.env, flags.markdown, store_markdown(figures)));
+  }
+  return {};
+}
+
 int bench(const BenchFlags& flags, CommandContext& context) {
   const auto fail = [&](const Error& error, Phase phase) {
     if (error.code == ErrorCode::cancelled && context.interrupts.pending()) {
@@ -174,6 +192,10 @@ int bench(const BenchFlags& flags, CommandContext& context) {
   }
   const Result<ModelInfo> model = context.inspect_model(setup.model_path);
   if (!model.ok()) return fail(model.error(), Phase::opening);
+  if (flags.store) {
+    const Result<void> status = bench_store(flags, setup, context);
+    return status.ok() ? exit_ok : fail(status.error(), Phase::running);
+  }
   const Result<BenchPlan> plan = make_plan(flags, setup, *model, context);
   if (!plan.ok()) return fail(plan.error(), Phase::opening);
   const Result<void> prepared = prepare_outputs(context.env, flags);
@@ -219,6 +241,10 @@ Command add_bench(CLI::App& program) {
   command->add_flag("--no-limits", flags->no_limits, "Everything but that")->excludes(limits_only);
   command->add_flag("--quick", flags->quick,
                     "Two small workloads, two rounds: in less than two minutes");
+  command
+      ->add_flag("--store", flags->store,
+                 "Instead of the workloads: memory and disk that hold KV for the pool")
+      ->excludes(limits_only);
   command->add_option("--rounds", flags->rounds, "Turns of every engine (default: 3)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");

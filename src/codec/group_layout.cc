@@ -89,22 +89,17 @@ void move_part(auto* tile, const Part& part, auto* first, auto* second) {
   }
 }
 
+/// The one or two groups of a tile; `second` may be null.
 template <bool to_groups>
-void move_page(const PageShape& shape, std::uint32_t groups, auto* page, auto* grouped) {
-  const Parts parts = parts_of(shape);
-  const std::uint64_t group = group_bytes(shape);
+void move_tile(const PageShape& shape, const Parts& parts, std::uint32_t tile, auto* page,
+               auto* first, auto* second) {
   for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-    const std::uint64_t head_start = shape.k_offset(head);
-    std::uint64_t in_group = head * (group / shape.kv_heads);
     for (std::size_t i = 0; i < parts.count; ++i) {
       const Part& part = parts.part[i];
-      for (std::uint32_t at = 0; at < groups; at += 2) {
-        auto* tile = page + head_start + part.start + at / 2 * part.tile_stride;
-        auto* first = grouped + at * group + in_group;
-        auto* second = at + 1 < groups ? first + group : nullptr;
-        move_part<to_groups>(tile, part, first, second);
-      }
-      in_group += part.bytes_in_group();
+      auto* const start = page + shape.k_offset(head) + part.start + tile * part.tile_stride;
+      move_part<to_groups>(start, part, first, second);
+      first += part.bytes_in_group();
+      if (second != nullptr) second += part.bytes_in_group();
     }
   }
 }
@@ -121,18 +116,40 @@ std::uint64_t encode_groups(const PageShape& shape, std::uint32_t tokens_held, B
   check(shape, tokens_held, page.size());
   const std::uint64_t bytes = grouped_bytes(shape, tokens_held);
   HEADRACE_CHECK(out.size() >= bytes, "the groups fit");
-  move_page<true>(shape, group_count(tokens_held), page.data(), out.data());
+  const Parts parts = parts_of(shape);
+  const std::uint64_t group = group_bytes(shape);
+  const std::uint32_t groups = group_count(tokens_held);
+  for (std::uint32_t at = 0; at < groups; at += 2) {
+    std::byte* const first = out.data() + at * group;
+    move_tile<true>(shape, parts, at / 2, page.data(), first,
+                    at + 1 < groups ? first + group : nullptr);
+  }
   return bytes;
 }
 
-void decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
-                   MutableBytes page) {
+Result<void> decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
+                           MutableBytes page, const GroupCheck& check_groups) {
   check(shape, tokens_held, page.size());
   HEADRACE_CHECK(groups.size() == grouped_bytes(shape, tokens_held), "all groups are there");
   if (group_count(tokens_held) * group_tokens < shape.tokens) {
     std::ranges::fill(page, std::byte{0});
   }
-  move_page<false>(shape, group_count(tokens_held), page.data(), groups.data());
+  const Parts parts = parts_of(shape);
+  const std::uint64_t group = group_bytes(shape);
+  for (std::uint32_t at = 0; !groups.empty(); at += 2) {
+    const Bytes tile = groups.first(std::min<std::uint64_t>(2 * group, groups.size()));
+    groups = groups.subspan(tile.size());
+    if (check_groups) HEADRACE_TRY(check_groups(at, tile));
+    move_tile<false>(shape, parts, at / 2, page.data(), tile.data(),
+                     tile.size() > group ? tile.data() + group : nullptr);
+  }
+  return {};
+}
+
+void decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
+                   MutableBytes page) {
+  HEADRACE_CHECK(decode_groups(shape, tokens_held, groups, page, nullptr).ok(),
+                 "nothing is checked");
 }
 
 }  // namespace headrace

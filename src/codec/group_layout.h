@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "base/bytes.h"
+#include "headrace/result.h"
 #include "page/shape.h"
 
 namespace headrace {
@@ -35,5 +37,13 @@ std::uint64_t encode_groups(const PageShape& shape, std::uint32_t tokens_held, B
 /// The way back. Groups without tokens become zero.
 void decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
                    MutableBytes page);
+
+/// Asked about the one or two groups of a tile, of which the first is number `first`.
+using GroupCheck = std::function<Result<void>(std::uint32_t first, Bytes groups)>;
+
+/// The same, with a check of each tile's groups just before they are copied, so that they come from
+/// memory once. Errors: those of `check_groups`; the page means nothing then.
+Result<void> decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
+                           MutableBytes page, const GroupCheck& check_groups);
 
 }  // namespace headrace

@@ -91,6 +91,30 @@ TEST_P(GroupLayout, APageComesBackWhateverItHolds) {
   }
 }
 
+TEST_P(GroupLayout, EveryGroupIsCheckedOnceBeforeItIsCopied) {
+  const PageShape shape = shape_of(GetParam());
+  const std::uint32_t held = shape.tokens - group_tokens;  // an odd number of groups
+  const std::vector<std::byte> page = random_page(shape, held);
+  std::vector<std::byte> groups(grouped_bytes(shape, held));
+  encode_groups(shape, held, page, groups);
+  std::vector<std::byte> back(shape.bytes());
+  std::uint64_t checked = 0;
+  const auto check = [&](std::uint32_t first, Bytes part) -> Result<void> {
+    EXPECT_EQ(first * group_bytes(shape), checked);
+    EXPECT_TRUE(std::ranges::equal(part, std::span(groups).subspan(checked, part.size())));
+    checked += part.size();
+    return {};
+  };
+  ASSERT_TRUE(decode_groups(shape, held, groups, back, check).ok());
+  EXPECT_EQ(checked, groups.size());
+  const auto refuse = [](std::uint32_t first, Bytes) -> Result<void> {
+    return first == 0 ? Result<void>() : Error{ErrorCode::corrupt, "damaged"};
+  };
+  const auto refused = decode_groups(shape, held, groups, back, refuse);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "damaged");
+}
+
 TEST_P(GroupLayout, HeadsFollowEachOtherInAGroup) {
   const PageShape shape = shape_of(GetParam());
   std::vector<std::byte> page(shape.bytes());

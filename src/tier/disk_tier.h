@@ -37,10 +37,12 @@ struct DiskTierOptions {
   std::uint32_t max_pages = 0;
   /// Most small records. Not 0: memory_bytes() has room for the largest one twice.
   std::uint32_t max_records = 0;
-  PageShape shape;               ///< every page of a tier has the same
-  std::uint32_t layers = 0;      ///< of the model
-  std::uint32_t io_threads = 1;  ///< at least 1; encode, verify and decode
-  /// Most submissions in flight, at least 1. Up to 8 of them have a buffer of one page.
+  PageShape shape;           ///< every page of a tier has the same
+  std::uint32_t layers = 0;  ///< of the model
+  /// At least 1; encode, verify and decode, and read what may lie in the system's cache.
+  std::uint32_t io_threads = 1;
+  /// Most submissions in flight, at least 1. Up to 4 of them have a buffer of one page, with direct
+  /// IO up to 8.
   std::uint32_t queue_depth = 32;
   /// Whether the files stay for the next process.
   bool keep = false;

@@ -183,7 +183,17 @@ std::size_t LogTier::poll(std::span<TierCompletion> out) {
 void LogTier::wait() {
   std::unique_lock lock(mutex_);
   HEADRACE_CHECK(free_operations_.size() < operations_.size(), "nothing in flight never ends");
-  finished_changed_.wait(lock, [this] { return !finished_.empty(); });
+  while (finished_.empty()) {
+    if (readable_.empty()) {
+      finished_changed_.wait(lock);
+      continue;
+    }
+    const OperationIndex index = readable_.front();
+    readable_.pop_front();
+    lock.unlock();
+    read_here(index);
+    lock.lock();
+  }
 }
 
 TierStats LogTier::stats() const {
@@ -445,7 +455,7 @@ std::uint64_t LogTier::buffer_bytes(const DiskTierOptions& options) {
 }
 
 std::uint32_t LogTier::buffer_count(const DiskTierOptions& options) {
-  return std::min(options.queue_depth, 8U);
+  return std::min(options.queue_depth, options.direct ? 8U : 4U);
 }
 
 SegmentStoreOptions LogTier::store_options(const DiskTierOptions& options) {

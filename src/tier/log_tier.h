@@ -2,7 +2,9 @@
 // completion has been polled they are operations, which move from thread to thread:
 //
 //   put     engine -> worker: encode, place -> (service: make room) -> IO: write -> committed
-//   get     engine -> IO: read -> worker: verify, decode
+//   get     engine -> worker, or the engine while it waits: read, verify, decode
+//   get past the system's cache
+//           engine -> IO: read -> worker: verify, decode
 //   record  engine -> service: write
 //   sync    engine, once the writes before it have ended -> service: all that wait together
 //
@@ -114,8 +116,13 @@ class LogTier final : public DiskTier {
   void write(OperationIndex index, const Placement& placement);
   void written(OperationIndex index, Result<void> result);
   void read(OperationIndex index);
+  void read_soon(OperationIndex index);
+  void read_all();
+  void read_here(OperationIndex index);
   void verify(OperationIndex index);
+  Result<void> check_read(const Operation& operation, Result<void> result);
   Result<void> load(const Operation& operation);
+  Result<void> load_groups(const RecordHeader& header, Bytes payload, const Operation& operation);
   Result<void> load_from_writer(const Operation& writer, const PageIdentity& identity,
                                 const Digest128& checksum, MutableBytes target) const;
   PagePlan plan_of(const PageIdentity& identity) const;
@@ -141,6 +148,8 @@ class LogTier final : public DiskTier {
   std::vector<OperationIndex> free_operations_;
   std::vector<std::uint32_t> free_buffers_;
   std::deque<OperationIndex> waiting_;  ///< for a buffer
+  std::deque<OperationIndex> readable_;  ///< out of the system's cache, by whoever is free
+  std::uint32_t readers_ = 0;            ///< workers that do so, or will
   std::deque<OperationIndex> finished_;
   std::uint64_t body_bytes_ = 0;  ///< of records in flight
   TierTicket next_ticket_ = 1;

@@ -128,6 +128,7 @@ void LogTier::written(OperationIndex index, Result<void> result) {
 
 void LogTier::read(OperationIndex index) {
   const Operation& operation = operations_[index];
+  if (!options_.direct) return read_soon(index);
   const Placement& placement = *operation.placement;
   io_->submit({.kind = IoRequest::Kind::read,
                .file = placement.segment->file.get(),
@@ -140,16 +141,56 @@ void LogTier::read(OperationIndex index) {
                }});
 }
 
-void LogTier::verify(OperationIndex index) {
+void LogTier::read_soon(OperationIndex index) {
+  bool needs_reader = false;
+  {
+    const std::lock_guard lock(mutex_);
+    readable_.push_back(index);
+    needs_reader = readers_ < options_.io_threads;
+    if (needs_reader) ++readers_;
+  }
+  // Waking a thread takes as long as reading a page, so those that are awake go on.
+  if (needs_reader) workers_->submit([this] { read_all(); });
+}
+
+void LogTier::read_all() {
+  for (;;) {
+    OperationIndex index = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      if (readable_.empty()) {
+        --readers_;
+        return;
+      }
+      index = readable_.front();
+      readable_.pop_front();
+    }
+    read_here(index);
+  }
+}
+
+/// Out of the system's cache, reading is copying: whoever does that has the bytes in its own cache
+/// and goes on with them.
+void LogTier::read_here(OperationIndex index) {
   const Operation& operation = operations_[index];
-  auto result = load(operation);
+  const Placement& placement = *operation.placement;
+  const MutableBytes record = buffer_of(operation).first(placement.place.bytes());
+  auto result = placement.file().read_at(placement.place.offset(), std::span(&record, 1));
+  finish(index, check_read(operation, std::move(result)));
+}
+
+void LogTier::verify(OperationIndex index) { finish(index, check_read(operations_[index], {})); }
+
+/// `result` is that of the read.
+Result<void> LogTier::check_read(const Operation& operation, Result<void> result) {
+  if (result.ok()) result = load(operation);
   const RecordPlace& place = operation.placement->place;
   if (result.ok()) {
     store_->note_verified(operation.key, place);
   } else {
     store_->drop_damaged(operation.key, place);
   }
-  finish(index, std::move(result));
+  return result;
 }
 
 Result<void> LogTier::load(const Operation& operation) {
@@ -172,6 +213,7 @@ Result<void> LogTier::load(const Operation& operation) {
                      " instead of " + to_hex(operation.checksum)};
   }
   const Bytes payload = record.subspan(segment_unit_bytes, header.payload_bytes);
+  if (codec->id() == CodecId::raw) return load_groups(header, payload, operation);
   HEADRACE_TRY(verify_payload(header, payload));
   HEADRACE_TRY(codec->decode(plan_of(operation.identity), payload, operation.target));
   if (const Digest128 actual = hash_bytes(operation.target); actual != operation.checksum) {
@@ -179,6 +221,21 @@ Result<void> LogTier::load(const Operation& operation) {
                                          " instead of " + to_hex(operation.checksum)};
   }
   return {};
+}
+
+/// The header vouches for the groups' checksums and names the page that they make up, so the bytes
+/// are verified once, group by group, on their way to the page.
+Result<void> LogTier::load_groups(const RecordHeader& header, Bytes payload,
+                                  const Operation& operation) {
+  const std::uint64_t group = group_bytes(options_.shape);
+  const std::uint32_t tokens_held = operation.identity.tokens_held;
+  if (payload.size() != grouped_bytes(options_.shape, tokens_held)) {
+    return Error{ErrorCode::corrupt, "the stored page has another length"};
+  }
+  const auto verify = [&](std::uint32_t first, Bytes groups) {
+    return verify_payload(header, groups, first * group / header.checked_bytes);
+  };
+  return decode_groups(options_.shape, tokens_held, payload, operation.target, verify);
 }
 
 Result<void> LogTier::load_from_writer(const Operation& writer, const PageIdentity& identity,

@@ -1,0 +1,112 @@
+#include "cli/bench_store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/command_test.h"
+#include "cli/exit_code.h"
+
+namespace headrace {
+namespace {
+
+class BenchStore : public CommandTest {
+ protected:
+  void SetUp() override {
+    inspected.trained_context = 8192;
+    inspected.layers = 2;
+    inspected.kv_heads = 1;
+    inspected.head_dim = 16;
+    inspected.vocabulary = FakeEngine::vocabulary;
+    prepare = [](FakeEngine& engine, int) {
+      engine.stats.kv_bytes_peak = 3U << 20U;
+      engine.answers.emplace_back(17, 'x');
+    };
+  }
+
+  int run_store(std::vector<std::string> arguments = {}) {
+    const std::vector<std::string> start = {"bench",   "-m",        "/m.gguf", "--store",
+                                            "--quick", "--kv-disk", "/d"};
+    arguments.insert(arguments.begin(), start.begin(), start.end());
+    return run(arguments);
+  }
+};
+
+TEST_F(BenchStore, OpensEnginesThatDifferInWherePagesAre) {
+  ASSERT_EQ(run_store(), exit_ok) << err.str();
+  ASSERT_EQ(opened.size(), 11U);
+  // Restart: nothing stored, written, read again in both ways, always the same folder.
+  EXPECT_FALSE(opened[0].kv.keep_disk);
+  for (const std::size_t i : {1U, 2U, 3U}) {
+    EXPECT_TRUE(opened[i].kv.keep_disk);
+    EXPECT_EQ(opened[i].kv.disk_directory, opened[1].kv.disk_directory);
+    EXPECT_EQ(opened[i].kv.disk_direct, i == 3);
+  }
+  // Decoding: everything, an eighth, an eighth past the cache, a host tier, q8, half of q8.
+  const std::uint64_t all = opened[4].context * inspected.kv_bytes_per_token(KvOptions().type);
+  EXPECT_EQ(opened[4].kv.memory_bytes, 0U);
+  EXPECT_EQ(opened[5].kv.memory_bytes, all / 8);
+  EXPECT_FALSE(opened[5].kv.disk_direct);
+  EXPECT_EQ(opened[6].kv.memory_bytes, all / 8);
+  EXPECT_TRUE(opened[6].kv.disk_direct);
+  EXPECT_EQ(opened[7].kv.host_percent, 80U);
+  EXPECT_EQ(opened[8].kv.type, KvType::q8);
+  EXPECT_EQ(opened[9].kv.memory_bytes,
+            opened[9].context * inspected.kv_bytes_per_token(KvType::q8) / 2);
+  EXPECT_EQ(opened[10].sequences, quick_store_size().sequences);
+}
+
+TEST_F(BenchStore, WritesOneObjectAFigure) {
+  ASSERT_EQ(run_store({"--json", "/tmp/r.json"}), exit_ok) << err.str();
+  const auto figures = nlohmann::json::parse(env.read_file("/tmp/r.json").value());
+  const auto find = [&](const std::string& name) {
+    const auto found =
+        std::ranges::find_if(figures, [&](const auto& each) { return each["name"] == name; });
+    EXPECT_NE(found, figures.end()) << name;
+    return found == figures.end() ? nlohmann::json() : *found;
+  };
+  EXPECT_EQ(find("first token, nothing stored")["value"], 2);
+  EXPECT_EQ(find("everything in memory")["value"], 2);  // two steps a second
+  EXPECT_EQ(find("everything in memory")["part"], "decode");
+  EXPECT_EQ(find("the prefix once and an open block each")["unit"], "MiB");
+  EXPECT_EQ(find("a prompt that is stored")["part"], "lookup");
+}
+
+TEST_F(BenchStore, GivesTheTablesAsMarkdownToo) {
+  ASSERT_EQ(run_store({"--markdown", "/tmp/r.md"}), exit_ok) << err.str();
+  EXPECT_TRUE(env.read_file("/tmp/r.md").value().starts_with("| store"));
+  EXPECT_NE(out.str().find("decode: 1/8 in memory, direct"), std::string::npos);
+}
+
+TEST_F(BenchStore, FailsWithWhatAnEngineSays) {
+  engine_error = {ErrorCode::io, "no disk"};
+  EXPECT_NE(run_store(), exit_ok);
+  EXPECT_NE(err.str().find("no disk"), std::string::npos);
+}
+
+TEST_F(BenchStore, IsNotForTheLimitsOfTheMachine) {
+  EXPECT_NE(run_store({"--limits-only"}), exit_ok);
+  EXPECT_TRUE(opened.empty());
+}
+
+TEST(StoreBenchSizes, FitIntoTheContextOfTheModel) {
+  ModelInfo model;
+  model.trained_context = 1000;
+  const StoreBenchSize size = fit_store_size(StoreBenchSize(), model);
+  EXPECT_EQ(size.prompt_tokens + size.steps + 1, 1000U);
+  EXPECT_LT(size.restart_tokens, 1000U);
+  EXPECT_LT(size.shared_tokens, 1000U);
+}
+
+TEST(StoreFigures, SayHowMuchOfTheLimitWasReached) {
+  std::ostringstream out;
+  print_store(out, {{.part = "decode", .name = "disk", .value = 40, .unit = "tok/s", .limit = 50}});
+  EXPECT_NE(out.str().find("40.0 tok/s"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("80.0 %"), std::string::npos) << out.str();
+}
+
+}  // namespace
+}  // namespace headrace
