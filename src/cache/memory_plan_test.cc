@@ -65,8 +65,8 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 INSTANTIATE_TEST_SUITE_P(Sizes, MemoryPlanTable,
                          testing::Values(PlanCase{"Everything", 0, 960, 0},
                                          PlanCase{"MoreThanEverything", 1'000 * mib, 960, 0},
-                                         PlanCase{"Half", 90 * mib, 468, 32},
-                                         PlanCase{"Eighth", 180 * mib / 8, 108, 13}),
+                                         PlanCase{"Half", 90 * mib, 472, 32},
+                                         PlanCase{"Eighth", 180 * mib / 8, 112, 14}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(MemoryPlan, EverythingFitsIntoWhatAFullContextNeedsAndNotIntoAByteLess) {
