@@ -69,7 +69,8 @@ TEST_F(BenchStore, WritesOneObjectAFigure) {
     return found == figures.end() ? nlohmann::json() : *found;
   };
   EXPECT_EQ(find("first token, nothing stored")["value"], 2);
-  EXPECT_EQ(find("everything in memory")["value"], 2);  // two steps a second
+  // 16 steps; the fake one counts half a second for the first token too.
+  EXPECT_NEAR(find("everything in memory")["value"], 16 / 8.5, 1e-9);
   EXPECT_EQ(find("everything in memory")["part"], "decode");
   EXPECT_EQ(find("the prefix once and an open block each")["unit"], "MiB");
   EXPECT_EQ(find("a prompt that is stored")["part"], "lookup");

@@ -147,7 +147,7 @@ class LogTier final : public DiskTier {
   std::vector<Operation> operations_;
   std::vector<OperationIndex> free_operations_;
   std::vector<std::uint32_t> free_buffers_;
-  std::deque<OperationIndex> waiting_;  ///< for a buffer
+  std::deque<OperationIndex> waiting_;   ///< for a buffer
   std::deque<OperationIndex> readable_;  ///< out of the system's cache, by whoever is free
   std::uint32_t readers_ = 0;            ///< workers that do so, or will
   std::deque<OperationIndex> finished_;
