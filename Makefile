@@ -10,8 +10,8 @@ SOAK ?=
 CTEST := ctest --parallel $(JOBS) --no-label-summary
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test unit asan tsan soak neon counts check style format lint bench \
-  clean
+.PHONY: help setup build demo test unit asan tsan soak neon
+.PHONY: counts check style format lint bench clean
 
 help: ## List these commands
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -42,7 +42,7 @@ tsan: setup ## Unit, fault and soak tests under the thread sanitizer
 	@tools/build.sh tsan
 	@$(CTEST) --preset tsan
 
-soak: setup ## Kills, power loss and damage at random for an hour; SOAK_MINUTES=5 is short
+soak: setup ## Random tests with new seeds, up to an hour; SOAK_MINUTES=5 is short
 	@tools/build.sh test
 	@HEADRACE_SOAK_MINUTES=$(SOAK_MINUTES) build/test/tests/soak_test $(SOAK)
 
