@@ -299,7 +299,7 @@ TEST_F(Store, SessionsAreRefusedInOneLine) {
   expect_one_line_error(run_command(sessions({"fork", "monday", "monday"})), exit_usage, "already");
   expect_one_line_error(run_command(sessions({"export", "monday", file})), exit_failure, file);
   EXPECT_EQ(read_bytes(file), "mine");
-  expect_one_line_error(run_command(sessions({"import", file})), exit_failure, file);
+  expect_one_line_error(run_command(sessions({"import", file})), exit_failure, "export it again");
   expect_one_line_error(run_command(sessions({"import", directory_.path_of("no.hrx")})), exit_usage,
                         "no.hrx");
   expect_one_line_error(run_command({"sessions", "list", "--kv-disk", directory_.path_of("no")}),
