@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, MemoryPlanTable,
                          testing::Values(PlanCase{"Everything", 0, 960, 0},
                                          PlanCase{"MoreThanEverything", 1'000 * mib, 960, 0},
                                          PlanCase{"Half", 90 * mib, 472, 32},
-                                         PlanCase{"Eighth", 180 * mib / 8, 112, 14}),
+                                         PlanCase{"Eighth", 180 * mib / 8, 113, 14}),
                          [](const auto& test) { return test.param.name; });
 
 TEST(MemoryPlan, EverythingFitsIntoWhatAFullContextNeedsAndNotIntoAByteLess) {

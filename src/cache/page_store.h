@@ -58,7 +58,7 @@ struct PageStoreOptions {
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
   PrefetchKind prefetch = PrefetchKind::off;
-  CachePolicyKind policy = CachePolicyKind::cost;  ///< which of those go first
+  CachePolicyKind policy = CachePolicyKind::lru;  ///< which of those go first
   /// Lossy codecs define the value of a page when its block is full.
   const Codec* codec = &raw_codec();
   Digest128 model;  ///< of the model file

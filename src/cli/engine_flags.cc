@@ -113,7 +113,7 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       .add_option(
           "--kv-policy", options_.kv.policy,
           "Which blocks that no text uses leave first: lru, fifo, s3fifo, lrfu, cost or auto "
-          "(default: cost)")
+          "(default: cost with --kv-disk, else lru)")
       ->type_name("NAME")
       ->group(group);
   command

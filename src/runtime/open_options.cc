@@ -66,6 +66,7 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
     return out_of_range("--kv-host-percent", checked.kv.host_percent,
                         "0 to " + std::to_string(host_percent_most));
   }
+  if (checked.kv.policy.empty()) checked.kv.policy = checked.kv.keep_disk ? "cost" : "lru";
   if (!parse_cache_policy(checked.kv.policy)) {
     return Error{ErrorCode::invalid_argument,
                  "there is no policy '" + checked.kv.policy +
