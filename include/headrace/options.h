@@ -33,8 +33,8 @@ struct KvOptions {
   std::uint32_t host_percent = 0;
   std::string host_codec = "lossless";
   /// Which of the blocks that no text uses leave first: "lru", "fifo", "s3fifo", "lrfu", "cost" or
-  /// "auto", which follows the one that would have served the texts so far best. Empty: "cost" where
-  /// keep_disk is set, else "lru", which needs the least memory.
+  /// "auto", which follows the one that would have served the texts so far best. Empty: "cost"
+  /// where keep_disk is set, else "lru", which needs the least memory.
   std::string policy = {};
   /// What may follow a text that was found is loaded ahead into free memory: "off", "conservative",
   /// "aggressive" or "learned".

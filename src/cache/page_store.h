@@ -230,7 +230,12 @@ class PageStore {
   void recover();
   bool recover(const Digest128& key, const BlockRecord& record);
   void erase_from_disk(const Digest128& key);
+  std::vector<std::byte> description_of(const Block& block) const;
   bool start_record(Block& block);
+  Result<void> record(Block& block);
+  Result<void> put_record(RecordKind kind, const Digest128& key,
+                          const std::vector<std::byte>& body);
+  bool is_whole(const Block& block) const;
   Result<void> wait_for(const std::function<Result<TierTicket>()>& submit);
   Result<void> put_on_disk(Block& block, std::span<const std::optional<SlotIndex>> slots);
   Result<void> copy_to_disk(Block& block, std::uint32_t layer);

@@ -67,15 +67,19 @@ void PageStore::erase_from_disk(const Digest128& key) {
 
 // --- Making things durable --------------------------------------------------------------------
 
-/// Describes a block to the disk tier. False: the queue is full.
-bool PageStore::start_record(Block& block) {
+std::vector<std::byte> PageStore::description_of(const Block& block) const {
   BlockRecord record;
   record.settings = index_.settings();
   record.parent = block.parent->key;
   record.first_position = block.first_position;
   record.tokens = block.tokens;
   for (const PageEntry& page : block.pages) record.checksums.push_back(page.checksum);
-  const auto body = std::make_shared<std::vector<std::byte>>(encode(record));
+  return encode(record);
+}
+
+/// Describes a block to the disk tier. False: the queue is full.
+bool PageStore::start_record(Block& block) {
+  const auto body = std::make_shared<std::vector<std::byte>>(description_of(block));
   Result<TierTicket> ticket = disk_->submit_put_record(RecordKind::block, block.key, *body);
   if (!ticket.ok()) return false;
   block.recorded = true;
@@ -85,6 +89,24 @@ bool PageStore::start_record(Block& block) {
     if (!outcome.ok() && block != sealed_.end()) block->second->recorded = false;
   });
   return true;
+}
+
+/// The same at once, making room for it.
+Result<void> PageStore::record(Block& block) {
+  if (block.recorded) return {};
+  HEADRACE_TRY(put_record(RecordKind::block, block.key, description_of(block)));
+  block.recorded = true;
+  return {};
+}
+
+/// Writes a small record and waits. Blocks that nobody uses make room for it.
+Result<void> PageStore::put_record(RecordKind kind, const Digest128& key,
+                                   const std::vector<std::byte>& body) {
+  while (true) {
+    Result<void> outcome = wait_for([&] { return disk_->submit_put_record(kind, key, body); });
+    const bool no_room = !outcome.ok() && outcome.error().code == ErrorCode::out_of_budget;
+    if (!no_room || !free_disk_room()) return outcome;
+  }
 }
 
 Result<void> PageStore::wait_for(const std::function<Result<TierTicket>()>& submit) {
@@ -144,7 +166,7 @@ Result<void> PageStore::persist(Block& block) {
   std::vector<std::optional<SlotIndex>> slots(options_.layers);
   // Pages that are stored are of no use without the description, whose write may have failed.
   reap();
-  while (!block.recorded && !start_record(block)) wait();
+  HEADRACE_TRY(record(block));
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
     PageEntry& page = block.pages[layer];
     while (page.writing) wait();
@@ -194,7 +216,8 @@ Result<Block*> PageStore::save_tail(Block& open, std::span<const TokenId> tokens
   }
   index_.seal(tail, index_.key_of(*open.parent, tokens), tokens);
   admit(tail);
-  const Result<void> outcome = put_on_disk(tail, slots);
+  Result<void> outcome = record(tail);
+  if (outcome.ok()) outcome = put_on_disk(tail, slots);
   tail.users = 0;
   if (!outcome.ok()) {
     drop(tail);
@@ -207,10 +230,18 @@ Result<void> PageStore::sync() {
   return wait_for([this] { return disk_->submit_sync(); });
 }
 
+/// Layers with a window may have let theirs go.
+bool PageStore::is_whole(const Block& block) const {
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    if (options_.window(layer) == 0 && !block.pages[layer].exists()) return false;
+  }
+  return true;
+}
+
 void PageStore::flush() {
   std::vector<BlockId> blocks;
   index_.for_each_sealed([&](Block& block) {
-    if (block.all_pages_exist()) blocks.push_back(policy_id(block));
+    if (is_whole(block)) blocks.push_back(policy_id(block));
   });
   Result<void> outcome;
   for (const BlockId id : blocks) {
@@ -236,9 +267,7 @@ Result<void> PageStore::put_session(const SessionRecord& session) {
   HEADRACE_TRY(check_session_name(session.name));
   const Result<SessionRecord> before = read_session(session.name);
   const std::vector<std::byte> body = encode(session);
-  HEADRACE_TRY(wait_for([&] {
-    return disk_->submit_put_record(RecordKind::session, session_key(session.name), body);
-  }));
+  HEADRACE_TRY(put_record(RecordKind::session, session_key(session.name), body));
   HEADRACE_TRY(sync());
   HEADRACE_TRY(check_described(session));
   count_session(session, 1);
