@@ -246,6 +246,7 @@ class PageStore {
   std::vector<SessionRecord> sessions();
   void count_session(const SessionRecord& session, std::int32_t change);
   Result<void> check_described(const SessionRecord& session) const;
+  Result<void> persist_used(Block& block);
 
   // Blocks.
   /// The same for the same text, also when it is read again later.

@@ -163,6 +163,13 @@ Result<void> PageStore::put_on_disk(Block& block, std::span<const std::optional<
 }
 
 Result<void> PageStore::persist(Block& block) {
+  use(block);  // so that making room on disk does not end it
+  Result<void> outcome = persist_used(block);
+  unuse(block);
+  return outcome;
+}
+
+Result<void> PageStore::persist_used(Block& block) {
   std::vector<std::optional<SlotIndex>> slots(options_.layers);
   // Pages that are stored are of no use without the description, whose write may have failed.
   reap();

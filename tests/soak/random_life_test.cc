@@ -366,17 +366,17 @@ class RandomLives : public testing::Test {
   const LogLevel level_ = log_level();
 };
 
-TEST_F(RandomLives, DISABLED_InAGoodWorldHoldNothingAtTheirEnd) {
+TEST_F(RandomLives, InAGoodWorldHoldNothingAtTheirEnd) {
   Rounds rounds("good lives", {.suite = 100, .soak = 10'000, .soak_share = 0.05});
   run(rounds, {});
 }
 
-TEST_F(RandomLives, DISABLED_OutliveFaults) {
+TEST_F(RandomLives, OutliveFaults) {
   Rounds rounds("lives with faults", {.suite = 150, .soak = 50'000, .soak_share = 0.12});
   run(rounds, {.has_faults = true});
 }
 
-TEST_F(RandomLives, DISABLED_OutlivePowerLoss) {
+TEST_F(RandomLives, OutlivePowerLoss) {
   Rounds rounds("lives with power loss", {.suite = 200, .soak = 5'000, .soak_share = 0.1});
   run(rounds, {.has_crashes = true});
 }
