@@ -28,6 +28,9 @@ Result<HashSecret> store_secret(Env& env, DiskTier& tier) {
     std::ranges::copy(*found, secret.begin());
     return secret;
   }
+  // A new secret would make all that is stored useless: only a directory without one, or with one
+  // that is damaged for good, gets one.
+  if (!found.ok() && found.error().code == ErrorCode::io) return found.error();
   HEADRACE_TRY(finish(tier, tier.submit_put_record(secret_kind, secret_key, secret)));
   return secret;
 }
