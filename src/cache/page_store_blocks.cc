@@ -109,9 +109,10 @@ void PageStore::put_encoded(Block& block, std::uint32_t layer, EncodedPage encod
         identity(block, layer), block.pages[layer].checksum, *bytes);
     if (ticket.ok()) {
       block.pages[layer].writing = true;
-      tiers_.front().in_flight.emplace(*ticket, [this, &block, layer, bytes](Result<void> outcome) {
-        finish_put(block, layer, 0, outcome);
-      });
+      tiers_.front().in_flight.emplace(*ticket,
+                                       [this, &block, layer, bytes](const Result<void>& outcome) {
+                                         finish_put(block, layer, 0, outcome);
+                                       });
       return;
     }
     if (!anything_in_flight()) return;  // it stays in the pool, and leaves it by another way

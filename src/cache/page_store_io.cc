@@ -36,10 +36,10 @@ bool PageStore::submit_put(Block& block, std::uint32_t layer, SlotIndex slot, st
 /// Writes a resident page. False: the queue is full.
 bool PageStore::start_put(Block& block, std::uint32_t layer, std::size_t tier) {
   PageEntry& page = block.pages[layer];
-  const bool started =
-      submit_put(block, layer, *page.slot, tier, [this, &block, layer, tier](Result<void> outcome) {
-        finish_put(block, layer, tier, outcome);
-      });
+  const bool started = submit_put(block, layer, *page.slot, tier,
+                                  [this, &block, layer, tier](const Result<void>& outcome) {
+                                    finish_put(block, layer, tier, outcome);
+                                  });
   page.writing = page.writing || started;
   return started;
 }

@@ -84,7 +84,7 @@ bool PageStore::start_record(Block& block) {
   if (!ticket.ok()) return false;
   block.recorded = true;
   const BlockId id = policy_id(block);
-  tiers_.back().in_flight.emplace(*ticket, [this, id, body](Result<void> outcome) {
+  tiers_.back().in_flight.emplace(*ticket, [this, id, body](const Result<void>& outcome) {
     const auto block = sealed_.find(id);
     if (!outcome.ok() && block != sealed_.end()) block->second->recorded = false;
   });
@@ -140,7 +140,7 @@ Result<void> PageStore::put_on_disk(Block& block, std::span<const std::optional<
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
     if (!slots[layer]) continue;
     ++started;
-    const Done done = [&, layer](Result<void> outcome) {
+    const Done done = [&, layer](const Result<void>& outcome) {
       ++finished;
       block.pages[layer].writing = false;
       if (outcome.ok()) {

@@ -106,7 +106,7 @@ bool SequenceCache::fill_copy(Block& from, Block& to) {
   std::uint32_t asked = 0;
   std::uint32_t answered = 0;
   bool all_loaded = true;
-  const auto done = [&](Result<void> outcome) {
+  const auto done = [&](const Result<void>& outcome) {
     all_loaded = all_loaded && outcome.ok();
     ++answered;
   };

@@ -265,7 +265,7 @@ class StoreBench {
       sequences.push_back(std::move(sequence));
     }
     const double block = page_bytes(options.kv.type) * model_.layers;
-    const double shared = size_.shared_tokens / options.kv.tokens_per_block;
+    const std::uint32_t shared = size_.shared_tokens / options.kv.tokens_per_block;
     const double needed = (shared + size_.sequences) * block;
     const auto peak = static_cast<double>(engine->kv_stats().kv_bytes_peak);
     add("sharing",

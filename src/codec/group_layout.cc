@@ -59,17 +59,17 @@ Parts parts_of(const PageShape& shape) {
 
 // Moves the rows of one part of one tile between the pool and its one or two groups. With a run
 // that the compiler knows, a row is a few moves of registers.
-template <bool to_groups, std::uint64_t known_run>
+template <bool ToGroups, std::uint64_t KnownRun>
 void move_rows(auto* tile, std::uint64_t rows, std::uint64_t any_run, auto* first, auto* second) {
-  const std::uint64_t run = known_run != 0 ? known_run : any_run;
+  const std::uint64_t run = KnownRun != 0 ? KnownRun : any_run;
   for (std::uint64_t row = 0; row < rows; ++row, tile += 2 * run, first += run) {
-    if constexpr (to_groups) {
+    if constexpr (ToGroups) {
       std::memcpy(first, tile, run);
     } else {
       std::memcpy(tile, first, run);
     }
     if (second == nullptr) continue;
-    if constexpr (to_groups) {
+    if constexpr (ToGroups) {
       std::memcpy(second, tile + run, run);
     } else {
       std::memcpy(tile + run, second, run);
@@ -78,26 +78,26 @@ void move_rows(auto* tile, std::uint64_t rows, std::uint64_t any_run, auto* firs
   }
 }
 
-template <bool to_groups>
+template <bool ToGroups>
 void move_part(auto* tile, const Part& part, auto* first, auto* second) {
   if (part.run == 16) {
-    move_rows<to_groups, 16>(tile, part.rows, 16, first, second);
+    move_rows<ToGroups, 16>(tile, part.rows, 16, first, second);
   } else if (part.run == 32) {
-    move_rows<to_groups, 32>(tile, part.rows, 32, first, second);
+    move_rows<ToGroups, 32>(tile, part.rows, 32, first, second);
   } else {
-    move_rows<to_groups, 0>(tile, part.rows, part.run, first, second);
+    move_rows<ToGroups, 0>(tile, part.rows, part.run, first, second);
   }
 }
 
 /// The one or two groups of a tile; `second` may be null.
-template <bool to_groups>
+template <bool ToGroups>
 void move_tile(const PageShape& shape, const Parts& parts, std::uint32_t tile, auto* page,
                auto* first, auto* second) {
   for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
     for (std::size_t i = 0; i < parts.count; ++i) {
       const Part& part = parts.part[i];
       auto* const start = page + shape.k_offset(head) + part.start + tile * part.tile_stride;
-      move_part<to_groups>(start, part, first, second);
+      move_part<ToGroups>(start, part, first, second);
       first += part.bytes_in_group();
       if (second != nullptr) second += part.bytes_in_group();
     }

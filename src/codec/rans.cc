@@ -136,7 +136,7 @@ RansWriter::RansWriter(MutableBytes room) : room_(room), position_(room.size()) 
 bool RansWriter::prepend(const RansSteps& steps, std::span<const std::uint8_t> symbols) {
   std::byte* at = room_.data() + position_;
   for (std::size_t end = symbols.size(); end > 0; end -= rans_lanes) {
-    if (at - room_.data() < static_cast<std::ptrdiff_t>(2 * rans_lanes)) return false;
+    if (at - room_.data() < std::ptrdiff_t{2} * rans_lanes) return false;
     for (std::size_t lane = rans_lanes; lane > 0; --lane) {
       const RansSteps::Step& step = steps[symbols[end - rans_lanes + lane - 1]];
       std::uint32_t x = states_[lane - 1];

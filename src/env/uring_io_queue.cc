@@ -114,9 +114,10 @@ class UringIoQueue final : public IoQueue {
       if (is_for_ring) {
         waiting_.push_back(std::move(request));
         fill_ring();
+        return;
       }
     }
-    if (!is_for_ring) hand_over(std::move(request));
+    hand_over(std::move(request));
   }
 
   void wait_idle() override {

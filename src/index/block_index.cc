@@ -105,6 +105,7 @@ BlockIndex::Match BlockIndex::longest_match(const Block& parent,
 
 void BlockIndex::for_each_sealed(const std::function<void(Block&)>& visit) const {
   std::vector<Block*> open;
+  open.reserve(roots_.size());
   for (const auto& [key, root] : roots_) open.push_back(root.get());
   while (!open.empty()) {
     Block* const block = open.back();

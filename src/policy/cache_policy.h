@@ -81,7 +81,6 @@ constexpr std::size_t most_notes_per_block(CachePolicyKind kind) {
       return 1;
     case CachePolicyKind::s3fifo:
     case CachePolicyKind::lrfu:
-      return 10;
     case CachePolicyKind::cost:
       return 10;
     case CachePolicyKind::automatic:

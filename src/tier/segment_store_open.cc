@@ -189,6 +189,7 @@ void SegmentStore::measure_foreign_file(const std::string& name) {
 // A smaller limit than that of the process before: whole segments of pages go, oldest first.
 void SegmentStore::drop_pages_beyond_limit() {
   std::vector<SegmentRef> oldest_first;
+  oldest_first.reserve(segments_.size());
   for (const auto& [number, segment] : segments_) oldest_first.push_back(segment);
   for (const SegmentRef& segment : oldest_first) {
     if (fits(0, 0)) return;
