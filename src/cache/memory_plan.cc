@@ -53,9 +53,9 @@ std::uint32_t stored_blocks(const PageStoreOptions& options) {
   return static_cast<std::uint32_t>(std::min({most, on_disk, in_memory}));
 }
 
-/// Blocks in use, and as many again that nobody uses.
+/// Blocks in use, and those of one more context that nobody uses.
 std::uint32_t index_blocks(const PageStoreOptions& options) {
-  return 2 * sequences_with_rebuild(options) * blocks_of(options) + stored_blocks(options);
+  return (sequences_with_rebuild(options) + 1) * blocks_of(options) + stored_blocks(options);
 }
 
 /// Page tables, tokens and blocks of all sequences, and what the pool and the eviction policy note
