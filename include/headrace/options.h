@@ -31,6 +31,7 @@ struct KvOptions {
   /// Percent of memory_bytes for pages that are kept encoded in memory, with `host_codec`: what
   /// does not fit goes to disk. 0 to 90.
   std::uint32_t host_percent = 0;
+  /// "lossless", or "raw": then they are in the pool like the others, and read in place.
   std::string host_codec = "lossless";
   /// Which of the blocks that no text uses leave first: "lru", "fifo", "s3fifo", "lrfu", "cost" or
   /// "auto", which follows the one that would have served the texts so far best. Empty: "cost"

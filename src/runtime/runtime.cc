@@ -78,7 +78,10 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.disk_direct = checked.kv.disk_direct;
   HEADRACE_TRY_ASSIGN(store.disk_codec, find_codec(checked.kv.disk_codec));
   HEADRACE_TRY_ASSIGN(store.host_codec, find_codec(checked.kv.host_codec));
-  store.host_bytes = checked.kv.memory_bytes / 100 * checked.kv.host_percent;
+  // Raw pages are what the pool holds: there they are read in place, and nothing is copied.
+  if (store.host_codec->id() != CodecId::raw) {
+    store.host_bytes = checked.kv.memory_bytes / 100 * checked.kv.host_percent;
+  }
   store.policy = *parse_cache_policy(checked.kv.policy);
   store.prefetch = *parse_prefetch(checked.kv.prefetch);
   store.model = file_->digest(*parallel_);
