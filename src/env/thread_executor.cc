@@ -22,10 +22,9 @@ ThreadExecutor::~ThreadExecutor() {
 }
 
 void ThreadExecutor::submit(std::function<void()> job) {
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(job));
-  }
+  // With the lock: when the job has run, its owner may end this executor at once.
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(std::move(job));
   changed_.notify_one();
 }
 
