@@ -183,8 +183,9 @@ TEST(Sessions, SayWhatIsWrong) {
   EXPECT_EQ(store->read_session("none").error().code, ErrorCode::not_found);
   Reader reader(*store, random_text(20, 1));
   ASSERT_TRUE(reader.read_all(20).ok());
-  for (const std::string name :
-       {"", "../up", "a b", "a/b", "tab\t", std::string(65, 'a').c_str()}) {
+  const std::vector<std::string> bad_names = {"",    "../up", "a b",
+                                              "a/b", "tab\t", std::string(65, 'a')};
+  for (const std::string& name : bad_names) {
     EXPECT_EQ(reader.sequence().save(named(name)).error().code, ErrorCode::invalid_argument)
         << name;
   }

@@ -182,7 +182,8 @@ std::uint64_t LosslessCodec::encode_coded(const PagePlan& plan, Bytes page, Muta
   if (layout.tables >= out.size()) return 0;
   out[0] = stored_coded;
   const std::vector<std::uint16_t> references = halves.means(page, plan.tokens_held);
-  std::memcpy(&out[layout.references], references.data(), 2 * references.size());
+  // Only i16 keys have some.
+  std::ranges::copy(std::as_bytes(std::span(references)), out.subspan(layout.references).begin());
   for (std::uint32_t head = 0; head < plan.shape.kv_heads; ++head) {
     const std::size_t bytes = halves.tiles().scale_bytes();
     std::memcpy(&out[layout.scales + head * bytes], page.data() + halves.tiles().scale_offset(head),
@@ -228,7 +229,8 @@ bool LosslessCodec::decode_coded(const PagePlan& plan, Bytes encoded, MutableByt
   if (encoded.size() < layout.tables) return false;
   std::ranges::fill(page, std::byte{0});
   std::vector<std::uint16_t> references(halves.reference_count());
-  std::memcpy(references.data(), &encoded[layout.references], 2 * references.size());
+  std::ranges::copy(encoded.subspan(layout.references, 2 * references.size()),
+                    std::as_writable_bytes(std::span(references)).begin());
   for (std::uint32_t head = 0; head < plan.shape.kv_heads; ++head) {
     const std::size_t bytes = halves.tiles().scale_bytes();
     std::memcpy(page.data() + halves.tiles().scale_offset(head),

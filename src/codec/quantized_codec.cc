@@ -97,7 +97,7 @@ class QuantizedCodec final : public Codec {
     Tile tile;
     std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
     if (!means.empty()) find_means(plan, page, tile, means);
-    std::memcpy(out.data(), means.data(), layout.mean_bytes());
+    std::ranges::copy(std::as_bytes(std::span(means)), out.begin());
     std::byte* at = out.data() + layout.mean_bytes();
     const std::uint32_t rotated = rotated_dims(shape.head_dim);
     for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
@@ -124,7 +124,8 @@ class QuantizedCodec final : public Codec {
     }
     Tile tile;
     std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
-    std::memcpy(means.data(), encoded.data(), layout.mean_bytes());
+    std::ranges::copy(encoded.first(layout.mean_bytes()),
+                      std::as_writable_bytes(std::span(means)).begin());
     const std::byte* at = encoded.data() + layout.mean_bytes();
     const std::uint32_t rotated = rotated_dims(shape.head_dim);
     if (layout.tiles() < shape.tiles()) std::ranges::fill(page, std::byte{0});
