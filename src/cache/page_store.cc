@@ -181,12 +181,12 @@ Result<void> PageStore::set_disk_bytes(std::uint64_t bytes) {
 Result<void> PageStore::make_room(std::uint32_t slots) {
   write_error_ = {};
   while (pool_.free_slots() < slots) {
-    if (!write_error_.ok()) return write_error_;
+    if (!write_error_.ok()) break;
     if (pool_.free_slots() + leaving_ < slots &&
         (let_unused_page_leave() || let_used_page_leave())) {
       continue;
     }
-    if (!write_error_.ok()) return write_error_;
+    if (!write_error_.ok()) break;
     if (!anything_in_flight()) {  // else a tier's queue may be full for now
       return Error{ErrorCode::out_of_budget, "the KV memory of " +
                                                  format_byte_count(budget_.limit_bytes()) +
@@ -195,9 +195,9 @@ Result<void> PageStore::make_room(std::uint32_t slots) {
     }
     wait();
   }
-  // A step must not begin with pages that leave in its middle.
+  // A step must not begin with pages that leave in its middle, nor hear of writes before it.
   while (leaving_ > 0) wait();
-  return {};
+  return pool_.free_slots() < slots ? write_error_ : Result<void>();
 }
 
 void PageStore::tidy_up() {
