@@ -41,12 +41,7 @@ Result<std::vector<Page>> read_pages(Env& env, const std::string& directory,
       page.plan = {session.shape, session.shape.tokens, layer, session.layers,
                    block.first_position};
       page.bytes.resize(session.shape.bytes());
-      PageIdentity identity;
-      identity.key = {key, layer};
-      identity.model = session.model;
-      identity.first_position = block.first_position;
-      identity.shape = session.shape;
-      identity.tokens_held = session.shape.tokens;
+      const PageIdentity identity = page_identity(session, block, key, layer);
       HEADRACE_TRY(finish(*tier, tier->submit_get(identity, block.checksums[layer], page.bytes)));
       pages.push_back(std::move(page));
     }

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/little_endian.h"
 
 namespace headrace {
 
@@ -17,9 +18,9 @@ class ByteWriter {
  public:
   template <std::unsigned_integral T>
   ByteWriter& number(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i) {
-      bytes_.push_back(static_cast<std::byte>(std::uint64_t{value} >> (8 * i)));
-    }
+    const std::size_t end = bytes_.size();
+    bytes_.resize(end + sizeof(T));
+    store(bytes_, end, value);
     return *this;
   }
   ByteWriter& digest(const Digest128& value) { return number(value.low).number(value.high); }
@@ -45,11 +46,7 @@ class ByteReader {
   template <std::unsigned_integral T>
   T number() {
     const Bytes field = take(sizeof(T));
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < field.size(); ++i) {
-      value |= std::to_integer<std::uint64_t>(field[i]) << (8 * i);
-    }
-    return static_cast<T>(value);
+    return field.empty() ? T{0} : load<T>(field, 0);
   }
   Digest128 digest() {
     const auto low = number<std::uint64_t>();

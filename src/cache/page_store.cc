@@ -134,6 +134,23 @@ void PageStore::untrack(Block& block, std::uint32_t layer) {
   if (tracked_.erase(id) > 0) policy_of(layer).untrack(id);
 }
 
+/// A sealed page is resident: it may leave to make room.
+void PageStore::may_leave(Block& block, std::uint32_t layer) {
+  if (block.users > 0) {
+    track(block, layer);
+  } else {
+    ++unused_resident_pages_;
+  }
+}
+
+void PageStore::may_leave_no_more(Block& block, std::uint32_t layer) {
+  if (block.users > 0) {
+    untrack(block, layer);
+  } else {
+    --unused_resident_pages_;
+  }
+}
+
 void PageStore::free_slot(PageEntry& page) {
   pool_.release(*page.slot);
   page.slot.reset();
@@ -169,11 +186,7 @@ Result<void> PageStore::set_memory_bytes(std::uint64_t bytes) {
 
 Result<void> PageStore::set_disk_bytes(std::uint64_t bytes) {
   if (disk_ == nullptr) return {};
-  while (true) {
-    Result<void> outcome = disk_->set_limit_bytes(bytes);
-    const bool no_room = !outcome.ok() && outcome.error().code == ErrorCode::out_of_budget;
-    if (!no_room || !free_disk_room()) return outcome;
-  }
+  return making_disk_room([&] { return disk_->set_limit_bytes(bytes); });
 }
 
 // --- Making room ------------------------------------------------------------------------------
@@ -226,11 +239,7 @@ bool PageStore::let_page_leave(Block& block, std::uint32_t layer) {
   } else {
     return false;
   }
-  if (block.users > 0) {
-    untrack(block, layer);
-  } else {
-    --unused_resident_pages_;
-  }
+  may_leave_no_more(block, layer);
   return true;
 }
 
@@ -246,10 +255,7 @@ bool PageStore::let_unused_page_leave() {
   const auto leaves_pool = [this](BlockId id) {
     const Block& block = *sealed_.at(id);
     if (block.users > 0) return false;
-    return tiers_.empty() ? may_be_dropped(block)
-                          : std::ranges::any_of(block.pages, [](const PageEntry& page) {
-                              return page.slot && !page.leaving;
-                            });
+    return tiers_.empty() ? may_be_dropped(block) : block.any_page_resident();
   };
   const std::optional<BlockId> victim = pool_policy_->victim(leaves_pool);
   if (!victim) return false;

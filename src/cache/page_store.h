@@ -184,7 +184,7 @@ class PageStore {
   /// When this returns, the session and all that was persisted before survive a crash. Takes the
   /// place of a session with the same name. Errors: invalid_argument (its name, or nothing is
   /// kept), out_of_budget, io: then the session before is still there.
-  Result<void> put_session(const SessionRecord& session);
+  Result<void> put_session(SessionRecord session);
   /// Errors: invalid_argument, not_found, corrupt.
   Result<SessionRecord> read_session(const std::string& name);
 
@@ -206,6 +206,8 @@ class PageStore {
   EvictionPolicy& policy_of(std::uint32_t layer) {
     return options_.window(layer) == 0 ? *policy_ : *windowed_policy_;
   }
+  void may_leave(Block& block, std::uint32_t layer);
+  void may_leave_no_more(Block& block, std::uint32_t layer);
   void track(Block& block, std::uint32_t layer);
   void untrack(Block& block, std::uint32_t layer);
   void free_slot(PageEntry& page);
@@ -224,6 +226,11 @@ class PageStore {
   bool let_unused_page_leave();
   bool let_used_page_leave();
   bool free_disk_room();
+  /// `attempt`, again and again while it finds the disk full and blocks that nobody uses can go.
+  Result<void> making_disk_room(const std::function<Result<void>()>& attempt);
+  /// Starts one thing and waits for its outcome. `start` returns false when the queue is full, to
+  /// be called again, or after it has called `done` itself.
+  Result<void> run(const std::function<bool(Done done)>& start);
 
   // What outlives the process.
   std::uint8_t disk_bit() const { return static_cast<std::uint8_t>(1U << (tiers_.size() - 1)); }
@@ -243,7 +250,6 @@ class PageStore {
   Result<void> sync();
   void flush();
   static Error no_session_place();
-  std::vector<SessionRecord> sessions();
   void count_session(const SessionRecord& session, std::int32_t change);
   Result<void> check_described(const SessionRecord& session) const;
   Result<void> persist_used(Block& block);

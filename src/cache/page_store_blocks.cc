@@ -58,7 +58,7 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
       encoded.push_back(define_page(open, layer, *open.pages[layer].slot));
     }
   }
-  if (Block* const same = index_.find(*open.parent, tokens)) {
+  if (Block* const same = index_.find(*open.parent, key, tokens)) {
     use(*same);
     take_over(open, *same);
     drop_open(open);
@@ -227,17 +227,21 @@ void PageStore::forget_page(Block& block, std::uint32_t layer) {
   PageEntry& page = block.pages[layer];
   while (page.writing || page.loading) wait();
   if (page.slot) {
-    if (block.users > 0) {
-      untrack(block, layer);
-    } else {
-      --unused_resident_pages_;
-    }
+    may_leave_no_more(block, layer);
     free_slot(block, page);
   }
   for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
     if ((page.stored >> tier & 1) != 0) tiers_[tier].tier->erase({block.key, layer});
   }
   page.stored = 0;
+}
+
+Result<void> PageStore::making_disk_room(const std::function<Result<void>()>& attempt) {
+  while (true) {
+    Result<void> outcome = attempt();
+    const bool no_room = !outcome.ok() && outcome.error().code == ErrorCode::out_of_budget;
+    if (!no_room || !free_disk_room()) return outcome;
+  }
 }
 
 /// The disk is full: blocks that nobody uses go. False: there is none on it.

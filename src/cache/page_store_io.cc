@@ -192,11 +192,7 @@ bool PageStore::keep_loaded(Block& block, std::uint32_t layer, SlotIndex slot) {
   if (page.slot) return false;
   page.slot = slot;
   note_in_pool(block);
-  if (block.users > 0) {
-    track(block, layer);
-  } else {
-    ++unused_resident_pages_;
-  }
+  may_leave(block, layer);
   return true;
 }
 
@@ -206,25 +202,29 @@ Result<void> PageStore::store(Block& block, std::uint32_t layer, SlotIndex slot)
 
 Result<void> PageStore::store(Block& block, std::uint32_t layer, SlotIndex slot,
                               std::size_t first_tier) {
-  Result<void> outcome;
-  for (std::size_t tier = first_tier; tier < tiers_.size();) {
-    bool finished = false;
-    const auto done = [&](Result<void> result) {
-      finished = true;
-      outcome = std::move(result);
-    };
-    while (!submit_put(block, layer, slot, tier, done)) wait();
-    while (!finished) wait();
+  const auto put = [&](std::size_t tier) {
+    return run([&](Done done) { return submit_put(block, layer, slot, tier, std::move(done)); });
+  };
+  const std::size_t disk = tiers_.size() - 1;
+  for (std::size_t tier = first_tier; tier <= disk; ++tier) {
+    const Result<void> outcome =
+        tier == disk ? making_disk_room([&] { return put(disk); }) : put(tier);
     if (outcome.ok()) {
       block.pages[layer].stored |= bit(tier);
       ++counters_.pages_written;
       return {};
     }
-    const bool no_room = outcome.error().code == ErrorCode::out_of_budget;
-    if (no_room && tier + 1 == tiers_.size() && free_disk_room()) continue;
-    ++tier;
+    if (tier == disk) return disk_error(outcome.error());
   }
-  return disk_error(outcome.error());
+  return {};
+}
+
+Result<void> PageStore::run(const std::function<bool(Done)>& start) {
+  std::optional<Result<void>> outcome;
+  const Done done = [&outcome](Result<void> result) { outcome = std::move(result); };
+  while (!start(done) && !outcome) wait();
+  while (!outcome) wait();
+  return *std::move(outcome);
 }
 
 Error PageStore::disk_error(const Error& error) {

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cache/block_record.h"
 #include "cache/page_store.h"
+#include "cache/session_store.h"
 #include "page/clear_tokens.h"
 #include "tier/disk_tier.h"
 
@@ -32,7 +33,7 @@ void PageStore::recover() {
   for (const Found& block : found) {
     if (!recover(block.key, block.record)) erase_from_disk(block.key);
   }
-  for (const SessionRecord& session : sessions()) count_session(session, 1);
+  for (const SessionRecord& session : read_sessions(*disk_)) count_session(session, 1);
 }
 
 /// False: the block cannot be used.
@@ -102,32 +103,22 @@ Result<void> PageStore::record(Block& block) {
 /// Writes a small record and waits. Blocks that nobody uses make room for it.
 Result<void> PageStore::put_record(RecordKind kind, const Digest128& key,
                                    const std::vector<std::byte>& body) {
-  while (true) {
-    Result<void> outcome = wait_for([&] { return disk_->submit_put_record(kind, key, body); });
-    const bool no_room = !outcome.ok() && outcome.error().code == ErrorCode::out_of_budget;
-    if (!no_room || !free_disk_room()) return outcome;
-  }
+  return making_disk_room(
+      [&] { return wait_for([&] { return disk_->submit_put_record(kind, key, body); }); });
 }
 
 Result<void> PageStore::wait_for(const std::function<Result<TierTicket>()>& submit) {
-  bool finished = false;
-  Result<void> outcome;
-  while (true) {
-    Result<TierTicket> ticket = submit();
+  return run([&](Done done) {
+    const Result<TierTicket> ticket = submit();
     if (ticket.ok()) {
-      tiers_.back().in_flight.emplace(*ticket, [&](Result<void> result) {
-        finished = true;
-        outcome = std::move(result);
-      });
-      break;
+      tiers_.back().in_flight.emplace(*ticket, std::move(done));
+      return true;
     }
     if (ticket.error().code != ErrorCode::out_of_budget || !anything_in_flight()) {
-      return std::move(ticket).error();
+      done(ticket.error());
     }
-    wait();
-  }
-  while (!finished) wait();
-  return outcome;
+    return false;
+  });
 }
 
 /// Writes pages to the disk tier from `slots`, and waits.
@@ -191,19 +182,11 @@ Result<void> PageStore::persist_used(Block& block) {
 Result<void> PageStore::copy_to_disk(Block& block, std::uint32_t layer) {
   const std::optional<SlotIndex> slot = pool_.acquire();
   HEADRACE_CHECK(slot.has_value(), "the slots kept free for streaming are taken");
-  bool finished = false;
-  Result<void> outcome;
-  const auto done = [&](Result<void> result) {
-    finished = true;
-    outcome = std::move(result);
-  };
-  while (!start_load(block, layer, *slot, done) && !finished) wait();
-  while (!finished) wait();
+  const Result<void> loaded =
+      run([&](Done done) { return start_load(block, layer, *slot, std::move(done)); });
   // One that is lost is no loss to the disk: its text can be read again.
-  if (outcome.ok())
-    outcome = store(block, layer, *slot, tiers_.size() - 1);
-  else
-    outcome = {};
+  Result<void> outcome;
+  if (loaded.ok()) outcome = store(block, layer, *slot, tiers_.size() - 1);
   pool_.release(*slot);
   return outcome;
 }
@@ -269,10 +252,12 @@ Error PageStore::no_session_place() {
           "sessions need a place on disk: give one with --kv-disk DIR"};
 }
 
-Result<void> PageStore::put_session(const SessionRecord& session) {
+Result<void> PageStore::put_session(SessionRecord session) {
   if (!keeps_sessions()) return no_session_place();
   HEADRACE_TRY(check_session_name(session.name));
   const Result<SessionRecord> before = read_session(session.name);
+  session.saved_seconds = env_.unix_seconds();
+  session.created_seconds = before.ok() ? before->created_seconds : session.saved_seconds;
   const std::vector<std::byte> body = encode(session);
   HEADRACE_TRY(put_record(RecordKind::session, session_key(session.name), body));
   HEADRACE_TRY(sync());
@@ -300,26 +285,7 @@ Result<void> PageStore::check_described(const SessionRecord& session) const {
 
 Result<SessionRecord> PageStore::read_session(const std::string& name) {
   if (!keeps_sessions()) return no_session_place();
-  HEADRACE_TRY(check_session_name(name));
-  const auto body = disk_->read_record(RecordKind::session, session_key(name));
-  if (!body.ok()) {
-    if (body.error().code != ErrorCode::not_found) return body.error();
-    return Error{ErrorCode::not_found, "there is no session '" + name + "' in '" +
-                                           options_.disk_directory +
-                                           "'; list them with headrace sessions list"};
-  }
-  return decode_session_record(*body);
-}
-
-std::vector<SessionRecord> PageStore::sessions() {
-  std::vector<SessionRecord> sessions;
-  for (const Digest128& key : disk_->record_keys(RecordKind::session)) {
-    const auto body = disk_->read_record(RecordKind::session, key);
-    if (!body.ok()) continue;
-    Result<SessionRecord> session = decode_session_record(*body);
-    if (session.ok()) sessions.push_back(std::move(session).value());
-  }
-  return sessions;
+  return headrace::read_session(*disk_, name, options_.disk_directory);
 }
 
 /// Blocks of sessions do not make room for others.

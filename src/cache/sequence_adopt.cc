@@ -148,7 +148,7 @@ Result<std::unique_ptr<SequenceCache>> SequenceCache::fork() {
 }
 
 Result<void> SequenceCache::save(SessionRecord session) {
-  if (!store_.keeps_sessions()) return store_.put_session(session);  // says what to do
+  if (!store_.keeps_sessions()) return store_.put_session(std::move(session));  // says what to do
   session.tokens = tokens_;
   session.model = store_.options().model;
   session.layers = table_.layers();
@@ -162,7 +162,7 @@ Result<void> SequenceCache::save(SessionRecord session) {
     }
     session.blocks.push_back(block->key);
   }
-  return store_.put_session(session);
+  return store_.put_session(std::move(session));
 }
 
 }  // namespace headrace

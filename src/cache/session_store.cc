@@ -17,8 +17,36 @@ constexpr PageShape no_pages{.tokens = 16, .kv_heads = 1, .head_dim = 16, .type 
 
 constexpr std::uint32_t blocks_most = 1U << 16;
 
-PageIdentity identity_of(const SessionRecord& session, const BlockRecord& block,
-                         const Digest128& key, std::uint32_t layer) {
+Result<BlockRecord> read_block(DiskTier& tier, const Digest128& key) {
+  HEADRACE_TRY_ASSIGN(const std::vector<std::byte> body, tier.read_record(RecordKind::block, key));
+  return decode_block_record(body);
+}
+
+}  // namespace
+
+Result<SessionRecord> read_session(DiskTier& tier, const std::string& name,
+                                   const std::string& directory) {
+  HEADRACE_TRY(check_session_name(name));
+  const auto body = tier.read_record(RecordKind::session, session_key(name));
+  if (body.ok()) return decode_session_record(*body);
+  if (body.error().code != ErrorCode::not_found) return body.error();
+  return Error{ErrorCode::not_found, "there is no session '" + name + "' in '" + directory +
+                                         "'; list them with headrace sessions list"};
+}
+
+std::vector<SessionRecord> read_sessions(DiskTier& tier) {
+  std::vector<SessionRecord> sessions;
+  for (const Digest128& key : tier.record_keys(RecordKind::session)) {
+    const auto body = tier.read_record(RecordKind::session, key);
+    if (!body.ok()) continue;
+    Result<SessionRecord> session = decode_session_record(*body);
+    if (session.ok()) sessions.push_back(std::move(session).value());
+  }
+  return sessions;
+}
+
+PageIdentity page_identity(const SessionRecord& session, const BlockRecord& block,
+                           const Digest128& key, std::uint32_t layer) {
   PageIdentity identity;
   identity.key = {key, layer};
   identity.model = session.model;
@@ -27,13 +55,6 @@ PageIdentity identity_of(const SessionRecord& session, const BlockRecord& block,
   identity.tokens_held = static_cast<std::uint32_t>(block.tokens.size());
   return identity;
 }
-
-Result<BlockRecord> read_block(DiskTier& tier, const Digest128& key) {
-  HEADRACE_TRY_ASSIGN(const std::vector<std::byte> body, tier.read_record(RecordKind::block, key));
-  return decode_block_record(body);
-}
-
-}  // namespace
 
 Result<std::unique_ptr<SessionStore>> SessionStore::open(Env& env, const std::string& directory) {
   if (!env.exists(directory)) {
@@ -60,24 +81,21 @@ Result<std::unique_ptr<DiskTier>> SessionStore::open_tier(const PageShape& shape
 
 Result<std::vector<SessionRecord>> SessionStore::list() {
   HEADRACE_TRY_ASSIGN(const auto tier, open_tier(no_pages, 1));
-  std::vector<SessionRecord> sessions;
-  for (const Digest128& key : tier->record_keys(RecordKind::session)) {
-    const auto body = tier->read_record(RecordKind::session, key);
-    if (!body.ok()) continue;
-    Result<SessionRecord> session = decode_session_record(*body);
-    if (session.ok()) sessions.push_back(std::move(session).value());
-  }
+  std::vector<SessionRecord> sessions = read_sessions(*tier);
   std::ranges::sort(sessions, {}, &SessionRecord::name);
   return sessions;
 }
 
 Result<SessionRecord> SessionStore::read(const std::string& name) {
-  HEADRACE_TRY(check_session_name(name));
   HEADRACE_TRY_ASSIGN(const auto tier, open_tier(no_pages, 1));
-  const auto body = tier->read_record(RecordKind::session, session_key(name));
-  if (body.ok()) return decode_session_record(*body);
-  if (body.error().code != ErrorCode::not_found) return body.error();
-  return Error{ErrorCode::not_found, "there is no session '" + name + "' in '" + directory_ + "'"};
+  return read_session(*tier, name, directory_);
+}
+
+Result<void> SessionStore::check_is_new(DiskTier& tier, const std::string& name) const {
+  HEADRACE_TRY(check_session_name(name));
+  if (!read_session(tier, name, directory_).ok()) return {};
+  return Error{ErrorCode::invalid_argument, "there is a session '" + name + "' in '" + directory_ +
+                                                "' already; delete it first"};
 }
 
 Result<void> SessionStore::put(DiskTier& tier, const SessionRecord& session) {
@@ -88,22 +106,18 @@ Result<void> SessionStore::put(DiskTier& tier, const SessionRecord& session) {
 }
 
 Result<void> SessionStore::fork(const std::string& name, const std::string& new_name) {
-  HEADRACE_TRY_ASSIGN(SessionRecord session, read(name));
-  HEADRACE_TRY(check_session_name(new_name));
-  if (read(new_name).ok()) {
-    return Error{ErrorCode::invalid_argument,
-                 "there is a session '" + new_name + "' already; delete it first"};
-  }
+  HEADRACE_TRY_ASSIGN(const auto tier, open_tier(no_pages, 1));
+  HEADRACE_TRY_ASSIGN(SessionRecord session, read_session(*tier, name, directory_));
+  HEADRACE_TRY(check_is_new(*tier, new_name));
   session.name = new_name;
   session.created_seconds = session.saved_seconds = env_.unix_seconds();
-  HEADRACE_TRY_ASSIGN(const auto tier, open_tier(no_pages, 1));
   return put(*tier, session);
 }
 
 Result<void> SessionStore::erase(const std::string& name, bool purge) {
   HEADRACE_TRY_ASSIGN(const SessionRecord session, read(name));
-  HEADRACE_TRY_ASSIGN(const std::vector<SessionRecord> sessions, list());
   HEADRACE_TRY_ASSIGN(const auto tier, open_tier(session.shape, session.layers));
+  const std::vector<SessionRecord> sessions = read_sessions(*tier);
   tier->erase_record(RecordKind::session, session_key(name));
   std::set<Digest128> kept;
   for (const SessionRecord& other : sessions) {
@@ -128,7 +142,7 @@ Result<void> SessionStore::export_to(const std::string& name, const std::string&
     HEADRACE_TRY(file.begin_block(*block));
     for (std::uint32_t layer = 0; layer < session.layers; ++layer) {
       const Result<void> read =
-          finish(*tier, tier->submit_get(identity_of(session, *block, key, layer),
+          finish(*tier, tier->submit_get(page_identity(session, *block, key, layer),
                                          block->checksums[layer], page));
       HEADRACE_TRY(file.add_page(read.ok() ? Bytes(page) : Bytes()));
     }
@@ -139,11 +153,8 @@ Result<void> SessionStore::export_to(const std::string& name, const std::string&
 Result<std::string> SessionStore::import_from(const std::string& path) {
   HEADRACE_TRY_ASSIGN(auto file, SessionFileReader::open(env_, path));
   SessionRecord session = file.session();
-  if (read(session.name).ok()) {
-    return Error{ErrorCode::invalid_argument, "there is a session '" + session.name + "' in '" +
-                                                  directory_ + "' already; delete it first"};
-  }
   HEADRACE_TRY_ASSIGN(const auto tier, open_tier(session.shape, session.layers));
+  HEADRACE_TRY(check_is_new(*tier, session.name));
   HEADRACE_TRY_ASSIGN(const HashSecret secret, store_secret(env_, *tier));
   // Keys are secret to each directory, so the blocks get new ones.
   session.blocks.clear();
@@ -160,7 +171,7 @@ Result<std::string> SessionStore::import_from(const std::string& path) {
     for (std::uint32_t layer = 0; layer < session.layers; ++layer) {
       HEADRACE_TRY_ASSIGN(const bool present, file.next_page(page));
       if (!present || hash_bytes(page) != block->checksums[layer]) continue;
-      HEADRACE_TRY(finish(*tier, tier->submit_put(identity_of(session, *block, key, layer),
+      HEADRACE_TRY(finish(*tier, tier->submit_put(page_identity(session, *block, key, layer),
                                                   block->checksums[layer], page)));
     }
     session.blocks.push_back(key);

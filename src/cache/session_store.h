@@ -13,7 +13,17 @@
 
 namespace headrace {
 
-/// Used by one thread. While one is open no engine can use the directory.
+/// The record of a session. Errors: invalid_argument (its name), not_found, saying that it is not
+/// in `directory`, corrupt, io.
+Result<SessionRecord> read_session(DiskTier& tier, const std::string& name,
+                                   const std::string& directory);
+/// All that can be read.
+std::vector<SessionRecord> read_sessions(DiskTier& tier);
+/// A page of a session's block.
+PageIdentity page_identity(const SessionRecord& session, const BlockRecord& block,
+                           const Digest128& key, std::uint32_t layer);
+
+/// Used by one thread. Each call opens the directory for itself; no engine can use it meanwhile.
 class SessionStore {
  public:
   /// Errors: not_found (there is no such directory), io (another process uses it).
@@ -41,6 +51,7 @@ class SessionStore {
   SessionStore(Env& env, std::string directory) : env_(env), directory_(std::move(directory)) {}
 
   Result<std::unique_ptr<DiskTier>> open_tier(const PageShape& shape, std::uint32_t layers) const;
+  Result<void> check_is_new(DiskTier& tier, const std::string& name) const;
   Result<void> put(DiskTier& tier, const SessionRecord& session);
 
   Env& env_;

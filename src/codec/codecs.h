@@ -1,9 +1,15 @@
 // The codecs, for codec.cc, which knows them all.
 #pragma once
 
+#include <cstddef>
+
 #include "codec/codec.h"
 
 namespace headrace {
+
+/// The first byte of what the entropy-coding ones store: whether it was worth it.
+inline constexpr std::byte stored_raw{0};
+inline constexpr std::byte stored_coded{1};
 
 const Codec& lossless_codec();
 const Codec& q8_codec();

@@ -19,9 +19,6 @@ namespace {
 using kernel::quant_block;
 using kernel::rans_lanes;
 
-constexpr std::byte stored_raw{0};
-constexpr std::byte stored_coded{1};
-
 /// Channels are a dim of K or of V in one head, or the 4-bit codec's scales of 32 dims. Those of a
 /// kind are cut into classes by how wide they spread; each class has a table of its own.
 constexpr std::uint32_t classes_of_values = 4;

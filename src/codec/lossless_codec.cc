@@ -18,9 +18,6 @@ namespace {
 using kernel::HalfForm;
 using kernel::kernels;
 
-constexpr std::byte stored_raw{0};
-constexpr std::byte stored_coded{1};
-
 /// Values of the largest tile: 16 tokens of 1,024 dims.
 constexpr std::size_t tile_values_max = 16'384;
 

@@ -81,8 +81,12 @@ void BlockIndex::seal(Block& block, const Digest128& key, std::span<const TokenI
 
 Block* BlockIndex::find(const Block& parent, std::span<const TokenId> tokens) const {
   // Most texts are new: then a look at the children saves the hash.
-  if (parent.children.empty()) return nullptr;
-  Block* block = find(key_of(parent, tokens));
+  return parent.children.empty() ? nullptr : find(parent, key_of(parent, tokens), tokens);
+}
+
+Block* BlockIndex::find(const Block& parent, const Digest128& key,
+                        std::span<const TokenId> tokens) const {
+  Block* block = find(key);
   if (block == nullptr || block->parent != &parent) return nullptr;
   return std::ranges::equal(block->tokens, tokens) ? block : nullptr;
 }

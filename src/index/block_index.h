@@ -66,6 +66,8 @@ class BlockIndex {
 
   /// The sealed block with exactly these tokens behind `parent`, or null.
   Block* find(const Block& parent, std::span<const TokenId> tokens) const;
+  /// The same where key_of() both is known.
+  Block* find(const Block& parent, const Digest128& key, std::span<const TokenId> tokens) const;
   Block* find(const Digest128& key) const;
 
   struct Match {

@@ -114,9 +114,6 @@ Result<void> Runtime::save_session(const std::string& name, Sequence& sequence,
   session.tenant = cache.options().tenant;
   session.note = note;
   session.model_name = info_.name;
-  session.saved_seconds = env_.unix_seconds();
-  const Result<SessionRecord> before = store_->read_session(name);
-  session.created_seconds = before.ok() ? before->created_seconds : session.saved_seconds;
   return cache.save(std::move(session));
 }
 

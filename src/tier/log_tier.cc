@@ -326,6 +326,7 @@ void LogTier::run_syncs() {
 }
 
 void LogTier::compact(std::uint64_t budget_bytes) {
+  if (!store_->wants_compaction()) return;  // mostly so, and asked after every step
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(is_compacting_, true)) return;

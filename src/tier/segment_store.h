@@ -140,6 +140,8 @@ class SegmentStore {
   /// Service. Copies about this many bytes out of segments with much dead, and removes segments
   /// without anything alive.
   void compact(std::uint64_t budget_bytes);
+  /// Whether compact() would find anything to do. Any thread.
+  bool wants_compaction() const;
   /// From now on; makes the directory that small. Errors: those of place(), and then the old limit
   /// stays.
   Result<void> set_limit(std::uint64_t limit_bytes);
@@ -173,6 +175,7 @@ class SegmentStore {
   bool set(const RecordKey& key, const RecordPlace& place);
   bool is_list_needed(const RecordKey& list, std::uint32_t own_segment) const;
   SegmentRef pick_victim(bool must_have_room) const;
+  SegmentRef pick_worthwhile() const;
   SegmentRef find_dead() const;
   void drop_needless_lists();
   void note_peak();

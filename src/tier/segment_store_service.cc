@@ -165,6 +165,21 @@ Result<void> SegmentStore::evacuate_distrusted() {
   return {};
 }
 
+/// A segment that is worth compacting, or null.
+SegmentStore::SegmentRef SegmentStore::pick_worthwhile() const {
+  SegmentRef victim = pick_victim(true);
+  if (victim == nullptr || victim == active_) return nullptr;
+  // While there is room, only what is mostly dead is worth the copying.
+  const bool is_short_of_room = !fits(limit_bytes_ / 4, 0);
+  const std::uint64_t worth_bytes = victim->used_bytes / (is_short_of_room ? 4 : 2);
+  return victim->dead_bytes() < worth_bytes ? nullptr : victim;
+}
+
+bool SegmentStore::wants_compaction() const {
+  const std::lock_guard lock(mutex_);
+  return find_dead() != nullptr || pick_worthwhile() != nullptr;
+}
+
 void SegmentStore::compact(std::uint64_t budget_bytes) {
   for (;;) {
     SegmentRef dead;
@@ -184,13 +199,8 @@ void SegmentStore::compact(std::uint64_t budget_bytes) {
         compaction_victim_.reset();
       }
       if (compaction_victim_ == nullptr) {
-        SegmentRef victim = pick_victim(true);
-        if (victim == nullptr || victim == active_) return;
-        // While there is room, only what is mostly dead is worth the copying.
-        const bool is_short_of_room = !fits(limit_bytes_ / 4, 0);
-        const std::uint64_t worth_bytes = victim->used_bytes / (is_short_of_room ? 4 : 2);
-        if (victim->dead_bytes() < worth_bytes) return;
-        compaction_victim_ = std::move(victim);
+        compaction_victim_ = pick_worthwhile();
+        if (compaction_victim_ == nullptr) return;
       }
     }
     const SegmentRef victim = compaction_victim_;
