@@ -137,13 +137,14 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     if (options.memory_bytes == 0) plan.limit_bytes = fixed + most * per_slot;
     if (plan.limit_bytes < least) {
       // Short contexts may need less with everything in memory than with a few pages streaming.
+      const bool all_in_memory = full < least && !options.keep_disk;
       const std::uint64_t pages =
-          full < least ? all_pages(options, options.sequences) : least_slots;
+          all_in_memory ? all_pages(options, options.sequences) : least_slots;
       return Error{ErrorCode::out_of_budget,
                    "a KV memory of " + format_byte_count(plan.limit_bytes) +
                        " is too small for one step: " + std::to_string(pages) + " pages of " +
                        format_byte_count(slot_bytes) + " and their bookkeeping need " +
-                       std::to_string((std::min(least, full) + 1023) / 1024) +
+                       std::to_string(((all_in_memory ? full : least) + 1023) / 1024) +
                        "KiB; raise --kv-memory to that, or make pages smaller with --block-tokens"};
     }
     plan.slots = static_cast<std::uint32_t>(std::min(most, (plan.limit_bytes - fixed) / per_slot));

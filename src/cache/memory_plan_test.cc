@@ -121,6 +121,18 @@ TEST(MemoryPlan, AContextOfOneBlockAsksForNoMoreThanEverything) {
   EXPECT_LT(size - full_memory_bytes(options), 1024U) << plan.error().message;
 }
 
+TEST(MemoryPlan, AKeptDirectoryAsksForMoreThanEverythingOfAShortContext) {
+  // What is kept passes through the pool even where a context would fit into memory.
+  PageStoreOptions options = smol_lm2();
+  options.context = 200;
+  options.keep_disk = true;
+  options.memory_bytes = 1;
+  const auto plan = plan_memory(options);
+  ASSERT_FALSE(plan.ok());
+  options.memory_bytes = named_size(plan.error().message);
+  EXPECT_TRUE(plan_memory(options).ok()) << plan.error().message;
+}
+
 TEST(MemoryPlan, ReservesTheIndexOfAllPagesThatSequencesCanStore) {
   const PageStoreOptions options = smol_lm2();
   EXPECT_EQ(tier_options(options).max_pages, options.sequences * 32 * 30);

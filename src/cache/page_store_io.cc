@@ -10,6 +10,7 @@ namespace headrace {
 namespace {
 
 std::uint8_t bit(std::size_t tier) { return static_cast<std::uint8_t>(1U << tier); }
+std::uint8_t without(std::size_t tier) { return static_cast<std::uint8_t>(~bit(tier)); }
 
 }  // namespace
 
@@ -83,7 +84,7 @@ bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Do
       tiers_[tier].in_flight.emplace(
           *ticket, [this, &page, tier, done = std::move(done)](Result<void> outcome) {
             note_load(tier, false);
-            if (!outcome.ok()) page.stored &= ~bit(tier);  // the tier has dropped it
+            if (!outcome.ok()) page.stored &= without(tier);  // the tier has dropped it
             if (outcome.ok() && tier + 1 < tiers_.size()) ++counters_.pages_filled_from_host;
             if (outcome.ok() && tier + 1 == tiers_.size()) ++counters_.pages_filled_from_disk;
             done(std::move(outcome));
@@ -91,7 +92,7 @@ bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Do
       return true;
     }
     if (ticket.error().code == ErrorCode::out_of_budget) return false;
-    page.stored &= ~bit(tier);
+    page.stored &= without(tier);
   }
   done(Error{ErrorCode::not_found, "no tier has this page any more"});
   return false;

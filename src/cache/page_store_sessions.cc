@@ -21,9 +21,13 @@ void PageStore::recover() {
     BlockRecord record;
   };
   std::vector<Found> found;
+  bool all_read = disk_->is_complete();
   for (const Digest128& key : disk_->record_keys(RecordKind::block)) {
     const auto body = disk_->read_record(RecordKind::block, key);
-    if (!body.ok()) continue;
+    if (!body.ok()) {
+      all_read = all_read && body.error().code != ErrorCode::io;
+      continue;
+    }
     Result<BlockRecord> record = decode_block_record(*body);
     // Blocks of other models and settings stay as they are.
     if (!record.ok() || record->settings != index_.settings()) continue;
@@ -31,7 +35,8 @@ void PageStore::recover() {
   }
   std::ranges::sort(found, {}, [](const Found& block) { return block.record.first_position; });
   for (const Found& block : found) {
-    if (!recover(block.key, block.record)) erase_from_disk(block.key);
+    // What only lacks a parent that could not be read now is whole again next time.
+    if (!recover(block.key, block.record) && all_read) erase_from_disk(block.key);
   }
   for (const SessionRecord& session : read_sessions(*disk_)) count_session(session, 1);
 }
@@ -86,8 +91,8 @@ bool PageStore::start_record(Block& block) {
   block.recorded = true;
   const BlockId id = policy_id(block);
   tiers_.back().in_flight.emplace(*ticket, [this, id, body](const Result<void>& outcome) {
-    const auto block = sealed_.find(id);
-    if (!outcome.ok() && block != sealed_.end()) block->second->recorded = false;
+    const auto described = sealed_.find(id);
+    if (!outcome.ok() && described != sealed_.end()) described->second->recorded = false;
   });
   return true;
 }

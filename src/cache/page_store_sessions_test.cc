@@ -164,8 +164,9 @@ TEST(KeptStore, TheLimitOfTheDiskGoesDownAndUpWhileRunning) {
   for (std::uint64_t text = 1; text <= 6; ++text) {
     Reader reader(*store, random_text(100, text));
     read_with_cache(reader);
-    if (text == 2) ASSERT_TRUE(reader.sequence().save(named("s")).ok());
-    if (text == 3) ASSERT_TRUE(reader.sequence().save(named("t")).ok());
+    if (text == 2 || text == 3) {
+      ASSERT_TRUE(reader.sequence().save(named(text == 2 ? "s" : "t")).ok());
+    }
   }
   const std::uint64_t least = disk_tier_limit_bytes(options.shape, 40);
   ASSERT_TRUE(store->set_disk_bytes(least * 2).ok());
@@ -268,6 +269,69 @@ TEST(SessionStore, ListsCopiesAndDeletesWithoutAModel) {
   const auto store = open_store(env, kept_store());
   Reader reader(*store, text);
   EXPECT_EQ(reader.take_cached(), 0U) << "purged";
+}
+
+// A device that does not give what is stored says nothing about it: neither that a session is not
+// there, nor that an older version is the newest, nor that blocks without a parent are of no use.
+TEST(SessionStore, ADeviceThatFailsOnceHidesAndDestroysNothing) {
+  const std::vector<TokenId> text = random_text(100, 1);
+  for (std::uint64_t at = 1; at < 200; ++at) {
+    SCOPED_TRACE("read " + std::to_string(at));
+    ImmediateEnv memory;
+    {
+      const auto store = open_store(memory, kept_store());
+      Reader reader(*store, text);
+      for (const std::size_t end : {40, 100}) {
+        while (reader.position() < end) ASSERT_TRUE(reader.read(20).ok());
+        ASSERT_TRUE(reader.sequence().save(named("s")).ok());
+      }
+    }
+    FaultEnv env(memory);
+    env.set_plan({{.operation = EnvOperation::read, .at = at}});
+    const auto sessions = SessionStore::open(env, "/tmp/kv");
+    if (sessions.ok()) {
+      const auto session = (*sessions)->read("s");
+      if (session.ok()) {
+        EXPECT_EQ(session->tokens, text) << "an older version";
+      } else {
+        EXPECT_EQ(session.error().code, ErrorCode::io) << session.error().message;
+      }
+    }
+    // It may be refused, and whether or not it is, a later process finds everything.
+    static_cast<void>(PageStore::open(env, kept_store()));
+    const auto store = open_store(memory, kept_store());
+    Reader reader(*store, text);
+    EXPECT_EQ(reader.take_cached(), 99U);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(SessionStore, WhatItDeletedStaysDeletedThroughACrash) {
+  for (const bool purge : {false, true}) {
+    {
+      SCOPED_TRACE(purge ? "purge" : "keep");
+      ImmediateEnv env;
+      {
+        const auto store = open_store(env, kept_store());
+        for (const char* name : {"monday", "tuesday"}) {
+          Reader reader(*store, random_text(60, name[0]));
+          read_with_cache(reader);
+          ASSERT_TRUE(reader.sequence().save(named(name)).ok());
+        }
+      }
+      const auto sessions = SessionStore::open(env, "/tmp/kv").value();
+      ASSERT_TRUE(sessions->fork("monday", "copy").ok());
+      ASSERT_TRUE(sessions->export_to("tuesday", "/tmp/tuesday.hrs").ok());
+      ASSERT_TRUE(sessions->erase("tuesday", true).ok());
+      ASSERT_TRUE(sessions->import_from("/tmp/tuesday.hrs").ok());
+      ASSERT_TRUE(sessions->erase("monday", purge).ok());
+      env.crash();
+      const auto store = open_store(env, kept_store());
+      EXPECT_EQ(store->read_session("monday").error().code, ErrorCode::not_found);
+      EXPECT_TRUE(store->read_session("copy").ok());
+      EXPECT_TRUE(store->read_session("tuesday").ok());
+    }
+  }
 }
 
 TEST(SessionStore, CarriesASessionToAnotherDirectory) {

@@ -17,9 +17,23 @@ constexpr PageShape no_pages{.tokens = 16, .kv_heads = 1, .head_dim = 16, .type 
 
 constexpr std::uint32_t blocks_most = 1U << 16;
 
+/// The device did not give it: something else than being lost or damaged.
+template <typename T>
+bool failed_to_read(const Result<T>& result) {
+  return !result.ok() && result.error().code == ErrorCode::io;
+}
+
 Result<BlockRecord> read_block(DiskTier& tier, const Digest128& key) {
   HEADRACE_TRY_ASSIGN(const std::vector<std::byte> body, tier.read_record(RecordKind::block, key));
   return decode_block_record(body);
+}
+
+/// An older version of a session is none, and one that is not found may be there.
+Result<void> check_is_complete(const DiskTier& tier, const std::string& directory) {
+  if (tier.is_complete()) return {};
+  return Error{ErrorCode::io, "a part of '" + directory +
+                                  "' could not be read, and what is saved in it is not known; "
+                                  "try again, or look with headrace verify"};
 }
 
 }  // namespace
@@ -27,6 +41,7 @@ Result<BlockRecord> read_block(DiskTier& tier, const Digest128& key) {
 Result<SessionRecord> read_session(DiskTier& tier, const std::string& name,
                                    const std::string& directory) {
   HEADRACE_TRY(check_session_name(name));
+  HEADRACE_TRY(check_is_complete(tier, directory));
   const auto body = tier.read_record(RecordKind::session, session_key(name));
   if (body.ok()) return decode_session_record(*body);
   if (body.error().code != ErrorCode::not_found) return body.error();
@@ -76,7 +91,9 @@ Result<std::unique_ptr<DiskTier>> SessionStore::open_tier(const PageShape& shape
   options.keep = true;
   options.max_pages = blocks_most;
   options.max_records = blocks_most;
-  return open_disk_tier(env_, options);
+  HEADRACE_TRY_ASSIGN(auto tier, open_disk_tier(env_, options));
+  HEADRACE_TRY(check_is_complete(*tier, directory_));
+  return tier;
 }
 
 Result<std::vector<SessionRecord>> SessionStore::list() {
@@ -93,7 +110,9 @@ Result<SessionRecord> SessionStore::read(const std::string& name) {
 
 Result<void> SessionStore::check_is_new(DiskTier& tier, const std::string& name) const {
   HEADRACE_TRY(check_session_name(name));
-  if (!read_session(tier, name, directory_).ok()) return {};
+  const Result<SessionRecord> session = read_session(tier, name, directory_);
+  if (!session.ok() && session.error().code == ErrorCode::not_found) return {};
+  if (!session.ok()) return session.error();
   return Error{ErrorCode::invalid_argument, "there is a session '" + name + "' in '" + directory_ +
                                                 "' already; delete it first"};
 }
@@ -138,12 +157,14 @@ Result<void> SessionStore::export_to(const std::string& name, const std::string&
   std::vector<std::byte> page(session.shape.bytes());
   for (const Digest128& key : session.blocks) {
     const Result<BlockRecord> block = read_block(*tier, key);
+    if (failed_to_read(block)) return block.error();
     if (!block.ok()) break;  // those behind it are of no use without it
     HEADRACE_TRY(file.begin_block(*block));
     for (std::uint32_t layer = 0; layer < session.layers; ++layer) {
       const Result<void> read =
           finish(*tier, tier->submit_get(page_identity(session, *block, key, layer),
                                          block->checksums[layer], page));
+      if (failed_to_read(read)) return read;
       HEADRACE_TRY(file.add_page(read.ok() ? Bytes(page) : Bytes()));
     }
   }

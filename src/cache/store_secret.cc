@@ -31,6 +31,11 @@ Result<HashSecret> store_secret(Env& env, DiskTier& tier) {
   // A new secret would make all that is stored useless: only a directory without one, or with one
   // that is damaged for good, gets one.
   if (!found.ok() && found.error().code == ErrorCode::io) return found.error();
+  if (!tier.is_complete()) {
+    return Error{ErrorCode::io,
+                 "--kv-disk: a part of the directory could not be read; try again, look with "
+                 "headrace verify, or choose another directory"};
+  }
   HEADRACE_TRY(finish(tier, tier.submit_put_record(secret_kind, secret_key, secret)));
   return secret;
 }

@@ -66,6 +66,9 @@ class DiskTier : public Tier {
   /// corrupt (the record is gone then), io.
   virtual Result<std::vector<std::byte>> read_record(RecordKind kind, const Digest128& key) = 0;
   virtual std::vector<Digest128> record_keys(RecordKind kind) const = 0;
+  /// Whether the device gave everything when this was opened. If not, a record that is found may
+  /// not be the newest of its key, and one that is not found may be there.
+  virtual bool is_complete() const = 0;
 
   /// Completes ok when everything that was put or erased before it is durable; fails if a put in
   /// flight fails. Syncs that wait together share their work. Errors now: out_of_budget (queue

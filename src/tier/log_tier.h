@@ -47,6 +47,7 @@ class LogTier final : public DiskTier {
   void erase_record(RecordKind kind, const Digest128& key) override;
   Result<std::vector<std::byte>> read_record(RecordKind kind, const Digest128& key) override;
   std::vector<Digest128> record_keys(RecordKind kind) const override { return store_->keys(kind); }
+  bool is_complete() const override { return store_->is_complete(); }
   Result<TierTicket> submit_sync() override;
   void compact(std::uint64_t budget_bytes) override;
   Result<void> set_limit_bytes(std::uint64_t bytes) override;

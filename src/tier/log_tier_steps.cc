@@ -136,8 +136,7 @@ void LogTier::read(OperationIndex index) {
                .bytes = buffer_of(operation).first(placement.place.bytes()),
                .done = [this, index](Result<void> result) {
                  if (result.ok()) return workers_->submit([this, index] { verify(index); });
-                 store_->drop_damaged(operations_[index].key, operations_[index].placement->place);
-                 finish(index, std::move(result));
+                 finish(index, check_read(operations_[index], std::move(result)));
                }});
 }
 
@@ -188,7 +187,7 @@ Result<void> LogTier::check_read(const Operation& operation, Result<void> result
   if (result.ok()) {
     store_->note_verified(operation.key, place);
   } else {
-    store_->drop_damaged(operation.key, place);
+    store_->drop_unusable(operation.key, place, result.error());
   }
   return result;
 }
@@ -295,7 +294,7 @@ Result<void> LogTier::read_groups(const PageIdentity& identity, std::uint32_t fi
   };
   auto result = load();
   if (!result.ok() && result.error().code == ErrorCode::corrupt) {
-    store_->drop_damaged(key, found->place);
+    store_->drop_unusable(key, found->place, result.error());
     const std::lock_guard lock(mutex_);
     ++counters_.damaged;
   }

@@ -105,13 +105,16 @@ void SegmentStore::erase_until(const RecordKey& key, std::uint64_t sequence) {
   if (options_.keep) erased_.push_back({.key = key, .sequence = sequence + 1});
 }
 
-void SegmentStore::drop_damaged(const RecordKey& key, const RecordPlace& place) {
+void SegmentStore::drop_unusable(const RecordKey& key, const RecordPlace& place,
+                                 const Error& error) {
   const std::lock_guard lock(mutex_);
   const auto now = index_.find(key);
   if (!now || *now != place) return;
   forget(key, place);
-  // Its place stays dead, and an older record of the key must not come back instead of it.
-  if (options_.keep) erased_.push_back({.key = key, .sequence = place.sequence + 1});
+  // What the device did not give may be whole: a later process may try again. Of what is damaged
+  // the place stays dead, and an older record of the key must not come back instead of it.
+  const bool is_damaged = error.code != ErrorCode::io;
+  if (options_.keep && is_damaged) erased_.push_back({.key = key, .sequence = place.sequence + 1});
 }
 
 Result<std::vector<std::byte>> SegmentStore::read_body(RecordKind kind, const Digest128& key) {
@@ -135,7 +138,7 @@ Result<std::vector<std::byte>> SegmentStore::read_body(RecordKind kind, const Di
   };
   auto body = load();
   if (!body.ok() && body.error().code == ErrorCode::corrupt) {
-    drop_damaged(name, found->place);
+    drop_unusable(name, found->place, body.error());
     const std::lock_guard lock(mutex_);
     ++stats_.damaged;
   }

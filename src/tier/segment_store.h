@@ -124,8 +124,8 @@ class SegmentStore {
   bool erase(const RecordKey& key);
   /// Erases the record of this key if it is not newer than this.
   void erase_until(const RecordKey& key, std::uint64_t sequence);
-  /// The record of this key does not verify. Another one of the key stays.
-  void drop_damaged(const RecordKey& key, const RecordPlace& place);
+  /// The record of this key could not be read, or does not verify. Another one of the key stays.
+  void drop_unusable(const RecordKey& key, const RecordPlace& place, const Error& error);
 
   /// Service. Writes a small record and makes it the one of its key.
   Result<void> write_body(RecordKind kind, const Digest128& key, std::uint64_t sequence,
@@ -142,6 +142,8 @@ class SegmentStore {
   void compact(std::uint64_t budget_bytes);
   /// Whether compact() would find anything to do. Any thread.
   bool wants_compaction() const;
+  /// Whether everything could be read when this was opened.
+  bool is_complete() const { return is_complete_; }
   /// From now on; makes the directory that small. Errors: those of place(), and then the old limit
   /// stays.
   Result<void> set_limit(std::uint64_t limit_bytes);
@@ -222,6 +224,7 @@ class SegmentStore {
   std::uint64_t next_sequence_ = 1;
   std::uint64_t foreign_file_bytes_ = 0;
   std::uint32_t oldest_unread_segment_ = 0xFFFF'FFFF;
+  bool is_complete_ = true;  // constant once open
   SegmentStoreStats stats_;
 };
 

@@ -56,7 +56,10 @@ Result<void> SegmentStore::recover() {
     const auto place = index_.find(key);
     if (place && place->sequence < sequence) forget(key, *place);
   }
+  // Above all that was ever given, also in segments that could not be read: every process begins a
+  // gap higher than the one before, and those that wrote anything made a segment.
   if (!segments_.empty()) next_sequence_ += sequence_gap;
+  next_sequence_ = std::max(next_sequence_, (next_segment_ - 1) * sequence_gap);
   stats_.recovered_pages = stats_.records[static_cast<std::size_t>(RecordKind::page)];
   drop_pages_beyond_limit();
   note_peak();
@@ -69,6 +72,7 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
   auto file = env_.open_file(path, OpenMode::read_write);
   const auto leave_alone = [&](const Error& error) {
     warn(name + " is left alone: " + error.message);
+    if (error.code == ErrorCode::io) is_complete_ = false;
     oldest_unread_segment_ = std::min(oldest_unread_segment_, number);
     measure_foreign_file(name);
   };

@@ -249,7 +249,7 @@ Result<void> SegmentStore::copy_record(const RecordKey& key, const Placement& fr
     return header;
   }();
   if (!loaded.ok() && loaded.error().code == ErrorCode::corrupt) {
-    drop_damaged(key, from.place);
+    drop_unusable(key, from.place, loaded.error());
     const std::lock_guard lock(mutex_);
     ++stats_.damaged;
     return {};

@@ -102,6 +102,9 @@ class Script {
   }();
 };
 
+/// Consecutive seeds meet all operations, and 400 of them some of every part of the script.
+constexpr std::uint64_t stride = 7'919;
+
 class EveryOperation : public testing::Test {
  protected:
   void SetUp() override { set_log_level(LogLevel::off); }
@@ -133,7 +136,7 @@ class EveryOperation : public testing::Test {
   const LogLevel level_ = log_level();
 };
 
-TEST_F(EveryOperation, DISABLED_MayBeTheLastOne) {
+TEST_F(EveryOperation, MayBeTheLastOne) {
   const std::uint64_t last = operations(EnvOperation::any);
   ASSERT_GT(last, 300U);
   const auto pull_the_plug = [&](std::uint64_t at, std::uint64_t seed) {
@@ -152,8 +155,6 @@ TEST_F(EveryOperation, DISABLED_MayBeTheLastOne) {
     }
     expect_in_order(memory, oracle);
   };
-  // Consecutive seeds meet all operations, and 400 of them some of every part of the script.
-  constexpr std::uint64_t stride = 7'919;
   for (Rounds rounds("last operations", {.suite = 400, .soak = 20 * last, .soak_share = 0.1});
        rounds.next();) {
     const std::uint64_t at = rounds.seed() * stride % last + 1;
@@ -162,24 +163,28 @@ TEST_F(EveryOperation, DISABLED_MayBeTheLastOne) {
   }
 }
 
-TEST_F(EveryOperation, DISABLED_MayFailOnce) {
+TEST_F(EveryOperation, MayFailOnce) {
   const std::vector<Fault> faults = {
       {.operation = EnvOperation::any},
       {.operation = EnvOperation::write, .kind = FaultKind::tear},
       {.operation = EnvOperation::write, .code = ErrorCode::out_of_budget},
       {.operation = EnvOperation::sync},
   };
-  for (const Fault& fault : faults) {
-    const std::uint64_t last = operations(fault.operation);
-    for (Fault now = fault; now.at <= last && !HasFailure(); ++now.at) {
-      SCOPED_TRACE(std::string(to_string(now.operation)) + " " + std::to_string(now.at));
-      ImmediateEnv memory;
-      FaultEnv env(memory);
-      env.set_plan({now});
-      SessionOracle oracle;
-      static_cast<void>(Script(env, oracle).run());
-      expect_in_order(memory, oracle);
-    }
+  std::vector<std::uint64_t> last;
+  for (const Fault& fault : faults) last.push_back(operations(fault.operation));
+  for (Rounds rounds("failing operations",
+                     {.suite = 400, .soak = 5 * last.front(), .soak_share = 0.1});
+       rounds.next();) {
+    const std::size_t kind = rounds.seed() % faults.size();
+    Fault fault = faults[kind];
+    fault.at = rounds.seed() / faults.size() * stride % last[kind] + 1;
+    SCOPED_TRACE(std::string(to_string(fault.operation)) + " " + std::to_string(fault.at));
+    ImmediateEnv memory;
+    FaultEnv env(memory);
+    env.set_plan({fault});
+    SessionOracle oracle;
+    static_cast<void>(Script(env, oracle).run());
+    expect_in_order(memory, oracle);
   }
 }
 
