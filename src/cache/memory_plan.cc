@@ -107,6 +107,55 @@ std::uint64_t full_memory_bytes(const PageStoreOptions& options) {
   return slots * PagePool::slot_bytes(options.shape) + bookkeeping_bytes(options, slots);
 }
 
+namespace {
+
+/// What the tiers hold in memory, and what is on its way to them.
+std::uint64_t io_bytes(const PageStoreOptions& options) {
+  std::uint64_t bytes = disk_tier_memory_bytes(tier_options(options)) + options.host_bytes;
+  // A block that was defined by a codec is on its way to a tier.
+  if (!options.codec->is_lossless()) {
+    bytes += options.layers * options.codec->encoded_bytes_max(options.shape);
+  }
+  return bytes;
+}
+
+/// One open block, and another one for a rebuild if there may be one.
+std::uint32_t open_slots(const PageStoreOptions& options) {
+  return options.layers * (options.has_windows() ? 2 : 1);
+}
+
+/// The least memory in which pages stream.
+std::uint64_t streaming_bytes(const PageStoreOptions& options) {
+  const std::uint64_t slots = open_slots(options) + stream_slots_min;
+  return io_bytes(options) + bookkeeping_bytes(options, slots) +
+         slots * PagePool::slot_bytes(options.shape);
+}
+
+/// Names a size that is enough.
+Error too_small(PageStoreOptions options, std::uint64_t limit_bytes) {
+  std::uint64_t pages = open_slots(options) + stream_slots_min;
+  std::uint64_t bytes = streaming_bytes(options);
+  if (const std::uint64_t full = full_memory_bytes(options); full < bytes && !options.keep_disk) {
+    // Short contexts may need less with everything in memory than with a few pages streaming.
+    pages = all_pages(options, options.sequences);
+    bytes = full;
+  } else {
+    // More memory keeps the books of more stored blocks: a thirty-second of it at most.
+    while (options.memory_bytes < bytes) {
+      options.memory_bytes = (bytes + 1023) / 1024 * 1024;
+      bytes = streaming_bytes(options);
+    }
+  }
+  return Error{ErrorCode::out_of_budget,
+               "a KV memory of " + format_byte_count(limit_bytes) +
+                   " is too small for one step: " + std::to_string(pages) + " pages of " +
+                   format_byte_count(PagePool::slot_bytes(options.shape)) +
+                   " and their bookkeeping need " + std::to_string((bytes + 1023) / 1024) +
+                   "KiB; raise --kv-memory to that, or make pages smaller with --block-tokens"};
+}
+
+}  // namespace
+
 Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   MemoryPlan plan;
   plan.blocks_max = blocks_of(options);
@@ -119,38 +168,18 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     plan.slots_least = options.layers;
     plan.slots_most = plan.slots;
   } else {
-    plan.io_bytes = disk_tier_memory_bytes(tier_options(options)) + options.host_bytes;
-    // A block that was defined by a codec is on its way to a tier.
-    if (!options.codec->is_lossless()) {
-      plan.io_bytes += options.layers * options.codec->encoded_bytes_max(options.shape);
-    }
-    // One open block, another one for a rebuild if there may be one, and what streams.
-    const std::uint32_t open_slots = options.layers * (options.has_windows() ? 2 : 1);
-    const std::uint64_t least_slots = open_slots + stream_slots_min;
-    const std::uint64_t least =
-        plan.io_bytes + bookkeeping_bytes(options, least_slots) + least_slots * slot_bytes;
+    plan.io_bytes = io_bytes(options);
     const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);
     const std::uint64_t per_slot =
         slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
     const std::uint64_t most =
         all_pages(options, sequences_with_rebuild(options)) + stream_slots_max;
     if (options.memory_bytes == 0) plan.limit_bytes = fixed + most * per_slot;
-    if (plan.limit_bytes < least) {
-      // Short contexts may need less with everything in memory than with a few pages streaming.
-      const bool all_in_memory = full < least && !options.keep_disk;
-      const std::uint64_t pages =
-          all_in_memory ? all_pages(options, options.sequences) : least_slots;
-      return Error{ErrorCode::out_of_budget,
-                   "a KV memory of " + format_byte_count(plan.limit_bytes) +
-                       " is too small for one step: " + std::to_string(pages) + " pages of " +
-                       format_byte_count(slot_bytes) + " and their bookkeeping need " +
-                       std::to_string(((all_in_memory ? full : least) + 1023) / 1024) +
-                       "KiB; raise --kv-memory to that, or make pages smaller with --block-tokens"};
-    }
+    if (plan.limit_bytes < streaming_bytes(options)) return too_small(options, plan.limit_bytes);
     plan.slots = static_cast<std::uint32_t>(std::min(most, (plan.limit_bytes - fixed) / per_slot));
     plan.stream_slots = std::clamp(plan.slots / 8, stream_slots_min,
-                                   std::min(stream_slots_max, plan.slots - open_slots));
-    plan.slots_least = open_slots + plan.stream_slots;
+                                   std::min(stream_slots_max, plan.slots - open_slots(options)));
+    plan.slots_least = open_slots(options) + plan.stream_slots;
     plan.slots_most = static_cast<std::uint32_t>(most);
   }
   plan.pool_bytes = plan.slots * slot_bytes;

@@ -130,7 +130,8 @@ TEST(MemoryPlan, AKeptDirectoryAsksForMoreThanEverythingOfAShortContext) {
   const auto plan = plan_memory(options);
   ASSERT_FALSE(plan.ok());
   options.memory_bytes = named_size(plan.error().message);
-  EXPECT_TRUE(plan_memory(options).ok()) << plan.error().message;
+  const auto again = plan_memory(options);
+  EXPECT_TRUE(again.ok()) << again.error().message;
 }
 
 TEST(MemoryPlan, ReservesTheIndexOfAllPagesThatSequencesCanStore) {
