@@ -38,7 +38,7 @@ asan: setup ## Unit, fault and soak tests under the address and undefined behavi
 	@tools/build.sh asan
 	@$(CTEST) --preset asan
 
-tsan: setup ## Unit, fault and soak tests under the thread sanitizer
+tsan: setup ## Tests of what runs in several threads, under the thread sanitizer
 	@tools/build.sh tsan
 	@$(CTEST) --preset tsan
 
