@@ -20,13 +20,6 @@ using kernel::PageHead;
 
 constexpr std::size_t tile_values_max = std::size_t{tile_tokens} * 1024;
 
-PageHead head_of(const PageShape& shape, const std::byte* page, std::uint32_t head) {
-  // PageHead has no const twin; load_tile() only reads.
-  auto* bytes = const_cast<std::byte*>(page);
-  return {bytes + shape.k_offset(head), bytes + shape.v_offset(head), shape.type, shape.tokens,
-          shape.head_dim};
-}
-
 /// Dims that are rotated together: the largest power of two that divides head_dim, up to 64.
 std::uint32_t rotated_dims(std::uint32_t head_dim) {
   return std::min(head_dim & (~head_dim + 1), 64U);
@@ -34,45 +27,6 @@ std::uint32_t rotated_dims(std::uint32_t head_dim) {
 /// 1 / sqrt(rotated_dims): of 16, 32 or 64.
 float rotation_factor(std::uint32_t dims) {
   return dims == 64 ? 0.125F : dims == 32 ? 0.17677669F : 0.25F;
-}
-
-/// Rows behind the tokens that are held are zero bytes in the pool.
-void clear_tokens(const PageHead& page, std::uint32_t from) {
-  const std::uint32_t tile = from / tile_tokens;
-  const std::uint32_t column = from % tile_tokens;
-  if (column == 0) return;
-  const std::size_t head_dim = page.head_dim;
-  const std::size_t value = page.type == KvType::f32 ? 4 : page.type == KvType::q8 ? 1 : 2;
-  const bool is_paired = page.type == KvType::bf16 || page.type == KvType::i16;
-  // K: [dims / together][16 tokens][together]
-  const std::size_t together = page.type == KvType::q8 ? 4 : is_paired ? 2 : 1;
-  const std::size_t unit = together * value;
-  const auto clear_columns = [&](std::byte* rows, std::size_t count, std::size_t bytes) {
-    for (std::size_t row = 0; row < count; ++row) {
-      std::memset(rows + (row * tile_tokens + column) * bytes, 0, (tile_tokens - column) * bytes);
-    }
-  };
-  std::size_t tile_bytes = tile_tokens * head_dim * value;
-  if (page.type == KvType::q8) {
-    tile_bytes += head_dim / 32 * tile_tokens * 2;
-    const std::size_t scales = tile * tile_bytes + tile_tokens * head_dim;
-    clear_columns(page.k + scales, head_dim / 32, 2);
-    clear_columns(page.v + scales, head_dim / 32, 2);
-  }
-  if (page.type == KvType::i16) {
-    clear_columns(page.k + page.tokens * head_dim * 2 + tile * tile_tokens * 2, 1, 2);
-  }
-  clear_columns(page.k + tile * tile_bytes, head_dim / together, unit);
-  // V: [token][dim], or [token / 2][dim][2]
-  std::byte* values = page.v + tile * tile_bytes;
-  std::size_t whole = column;
-  if (is_paired && column % 2 != 0) {
-    for (std::size_t dim = 0; dim < head_dim; ++dim) {
-      std::memset(values + ((column / 2) * head_dim + dim) * 4 + 2, 0, 2);
-    }
-    ++whole;
-  }
-  std::memset(values + whole * head_dim * value, 0, (tile_tokens - whole) * head_dim * value);
 }
 
 struct Tile {
@@ -183,13 +137,58 @@ class QuantizedCodec final : public Codec {
 
 }  // namespace
 
+PageHead head_of(const PageShape& shape, std::byte* page, std::uint32_t head) {
+  return {page + shape.k_offset(head), page + shape.v_offset(head), shape.type, shape.tokens,
+          shape.head_dim};
+}
+PageHead head_of(const PageShape& shape, const std::byte* page, std::uint32_t head) {
+  // PageHead has no const twin; load_tile() only reads.
+  return head_of(shape, const_cast<std::byte*>(page), head);
+}
+
+void clear_tokens(const PageHead& page, std::uint32_t from) {
+  const std::uint32_t tile = from / tile_tokens;
+  const std::uint32_t column = from % tile_tokens;
+  if (column == 0) return;
+  const std::size_t head_dim = page.head_dim;
+  const std::size_t value = page.type == KvType::f32 ? 4 : page.type == KvType::q8 ? 1 : 2;
+  const bool is_paired = page.type == KvType::bf16 || page.type == KvType::i16;
+  // K: [dims / together][16 tokens][together]
+  const std::size_t together = page.type == KvType::q8 ? 4 : is_paired ? 2 : 1;
+  const std::size_t unit = together * value;
+  const auto clear_columns = [&](std::byte* rows, std::size_t count, std::size_t bytes) {
+    for (std::size_t row = 0; row < count; ++row) {
+      std::memset(rows + (row * tile_tokens + column) * bytes, 0, (tile_tokens - column) * bytes);
+    }
+  };
+  std::size_t tile_bytes = tile_tokens * head_dim * value;
+  if (page.type == KvType::q8) {
+    tile_bytes += head_dim / 32 * tile_tokens * 2;
+    const std::size_t scales = tile * tile_bytes + tile_tokens * head_dim;
+    clear_columns(page.k + scales, head_dim / 32, 2);
+    clear_columns(page.v + scales, head_dim / 32, 2);
+  }
+  if (page.type == KvType::i16) {
+    clear_columns(page.k + page.tokens * head_dim * 2 + tile * tile_tokens * 2, 1, 2);
+  }
+  clear_columns(page.k + tile * tile_bytes, head_dim / together, unit);
+  // V: [token][dim], or [token / 2][dim][2]
+  std::byte* values = page.v + tile * tile_bytes;
+  std::size_t whole = column;
+  if (is_paired && column % 2 != 0) {
+    for (std::size_t dim = 0; dim < head_dim; ++dim) {
+      std::memset(values + ((column / 2) * head_dim + dim) * 4 + 2, 0, 2);
+    }
+    ++whole;
+  }
+  std::memset(values + whole * head_dim * value, 0, (tile_tokens - whole) * head_dim * value);
+}
+
 QuantizedLayout::QuantizedLayout(CodecId id, const PagePlan& plan)
     : id_(id), plan_(plan), tiles_(HeldTiles(plan.shape, plan.tokens_held).tiles()) {}
 
 TileBits QuantizedLayout::bits(std::uint32_t tile) const {
-  // The first tokens of a text draw much attention whatever they say.
-  const bool is_sink = plan_.first_position == 0 && tile == 0;
-  if (id_ == CodecId::q8 || is_fine() || is_sink) return {8, 8};
+  if (id_ == CodecId::q8 || is_fine() || is_sink(plan_, tile)) return {8, 8};
   return {id_ == CodecId::k8v4 ? 8U : 4U, 4};
 }
 

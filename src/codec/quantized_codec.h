@@ -1,4 +1,5 @@
-// What a quantised page is made of, for the codec that writes it and the one that entropy-codes it.
+// What a quantised page is made of, and parts of the codec that writes it, for those that
+// entropy-code such pages.
 #pragma once
 
 #include <cstddef>
@@ -44,5 +45,18 @@ class QuantizedLayout {
   PagePlan plan_;
   std::uint32_t tiles_;
 };
+
+/// A kv head of a pool page, to read tiles from with load_tile().
+kernel::PageHead head_of(const PageShape& shape, const std::byte* page, std::uint32_t head);
+/// The same, to write.
+kernel::PageHead head_of(const PageShape& shape, std::byte* page, std::uint32_t head);
+
+/// Zeros the rows from token `from` to the end of its tile, as the pool has them behind those held.
+void clear_tokens(const kernel::PageHead& page, std::uint32_t from);
+
+/// Whether a tile holds the first tokens of a text, which draw much attention whatever they say.
+constexpr bool is_sink(const PagePlan& plan, std::uint32_t tile) {
+  return plan.first_position == 0 && tile == 0;
+}
 
 }  // namespace headrace
