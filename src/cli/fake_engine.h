@@ -43,6 +43,7 @@ class FakeEngine final : public Engine {
   std::vector<std::vector<TokenId>> reads;  // prompts of append() and generate(), in order
 
   const ModelInfo& model() const override { return model_info; }
+  std::string model_digest() const override { return std::string(32, 'a'); }
   std::uint32_t context() const override { return context_tokens; }
   KvStats kv_stats() const override { return stats; }
   const char* instruction_set() const override { return "scalar"; }

@@ -13,19 +13,11 @@
 #include "kernel/kernels.h"
 
 namespace headrace {
-namespace {
 
 using kernel::kernels;
 using kernel::PageHead;
 
-constexpr std::size_t tile_values_max = std::size_t{tile_tokens} * 1024;
-
-PageHead head_of(const PageShape& shape, const std::byte* page, std::uint32_t head) {
-  // PageHead has no const twin; load_tile() only reads.
-  auto* bytes = const_cast<std::byte*>(page);
-  return {bytes + shape.k_offset(head), bytes + shape.v_offset(head), shape.type, shape.tokens,
-          shape.head_dim};
-}
+namespace {
 
 /// Dims that are rotated together: the largest power of two that divides head_dim, up to 64.
 std::uint32_t rotated_dims(std::uint32_t head_dim) {
@@ -36,7 +28,14 @@ float rotation_factor(std::uint32_t dims) {
   return dims == 64 ? 0.125F : dims == 32 ? 0.17677669F : 0.25F;
 }
 
-/// Rows behind the tokens that are held are zero bytes in the pool.
+}  // namespace
+
+PageHead page_head(const PageShape& shape, const std::byte* page, std::uint32_t head) {
+  auto* bytes = const_cast<std::byte*>(page);
+  return {bytes + shape.k_offset(head), bytes + shape.v_offset(head), shape.type, shape.tokens,
+          shape.head_dim};
+}
+
 void clear_tokens(const PageHead& page, std::uint32_t from) {
   const std::uint32_t tile = from / tile_tokens;
   const std::uint32_t column = from % tile_tokens;
@@ -75,10 +74,45 @@ void clear_tokens(const PageHead& page, std::uint32_t from) {
   std::memset(values + whole * head_dim * value, 0, (tile_tokens - whole) * head_dim * value);
 }
 
-struct Tile {
-  alignas(64) std::array<float, tile_values_max> k;
-  alignas(64) std::array<float, tile_values_max> v;
-};
+void find_key_means(const PageHead& page, std::uint32_t tokens_held, TileValues& tile,
+                    std::uint16_t* means) {
+  std::vector<float> sums(std::size_t{tile_tokens} * page.head_dim);
+  for (std::uint32_t first = 0; first < tokens_held; first += tile_tokens) {
+    kernels().load_tile(page, first / tile_tokens, tile.k.data(), tile.v.data());
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += tile.k[i];
+  }
+  kernels().tile_means(sums.data(), tokens_held, page.head_dim, means);
+}
+
+void center_keys(float* k, const std::uint16_t* means, std::uint32_t head_dim) {
+  const std::uint32_t rotated = rotated_dims(head_dim);
+  kernels().shift_tile(k, means, -1.0F, head_dim);
+  kernels().rotate_tile(k, rotated, rotation_factor(rotated), head_dim);
+}
+
+void uncenter_keys(float* k, const std::uint16_t* means, std::uint32_t head_dim) {
+  const std::uint32_t rotated = rotated_dims(head_dim);
+  kernels().rotate_tile(k, rotated, rotation_factor(rotated), head_dim);
+  kernels().shift_tile(k, means, 1.0F, head_dim);
+}
+
+std::size_t quantize_tile(std::uint32_t bits, const float* x, std::uint32_t head_dim,
+                          std::byte* out) {
+  return bits == 8 ? kernels().quantize_tile_8(x, head_dim, out)
+                   : kernels().quantize_tile_4(x, head_dim, out);
+}
+
+std::size_t restore_tile(std::uint32_t bits, const std::byte* in, std::uint32_t head_dim,
+                         float* x) {
+  if (bits == 8) {
+    kernels().restore_tile_8(in, head_dim, x);
+    return kernel::tile_bytes_8(head_dim);
+  }
+  kernels().restore_tile_4(in, head_dim, x);
+  return kernel::tile_bytes_4(head_dim);
+}
+
+namespace {
 
 class QuantizedCodec final : public Codec {
  public:
@@ -94,22 +128,23 @@ class QuantizedCodec final : public Codec {
     if (layout.is_identity()) return raw_codec().encode(plan, page, out);
     const PageShape& shape = plan.shape;
     HEADRACE_CHECK(out.size() >= layout.bytes(), "room for a page");
-    Tile tile;
+    TileValues tile;
     std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
-    if (!means.empty()) find_means(plan, page, tile, means);
+    for (std::uint32_t head = 0; !means.empty() && head < shape.kv_heads; ++head) {
+      find_key_means(page_head(shape, page.data(), head), plan.tokens_held, tile,
+                     &means[head * shape.head_dim]);
+    }
     std::ranges::copy(std::as_bytes(std::span(means)), out.begin());
     std::byte* at = out.data() + layout.mean_bytes();
-    const std::uint32_t rotated = rotated_dims(shape.head_dim);
     for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
       const TileBits bits = layout.bits(i);
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        kernels().load_tile(head_of(shape, page.data(), head), i, tile.k.data(), tile.v.data());
+        kernels().load_tile(page_head(shape, page.data(), head), i, tile.k.data(), tile.v.data());
         if (bits.key == 4) {
-          kernels().shift_tile(tile.k.data(), &means[head * shape.head_dim], -1.0F, shape.head_dim);
-          kernels().rotate_tile(tile.k.data(), rotated, rotation_factor(rotated), shape.head_dim);
+          center_keys(tile.k.data(), &means[head * shape.head_dim], shape.head_dim);
         }
-        at += quantize(bits.key, tile.k.data(), shape.head_dim, at);
-        at += quantize(bits.value, tile.v.data(), shape.head_dim, at);
+        at += quantize_tile(bits.key, tile.k.data(), shape.head_dim, at);
+        at += quantize_tile(bits.value, tile.v.data(), shape.head_dim, at);
       }
     }
     return static_cast<std::uint64_t>(at - out.data());
@@ -122,62 +157,30 @@ class QuantizedCodec final : public Codec {
     if (encoded.size() != layout.bytes()) {
       return Error{ErrorCode::corrupt, "a quantised page has another length than its tokens need"};
     }
-    Tile tile;
+    TileValues tile;
     std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
     std::ranges::copy(encoded.first(layout.mean_bytes()),
                       std::as_writable_bytes(std::span(means)).begin());
     const std::byte* at = encoded.data() + layout.mean_bytes();
-    const std::uint32_t rotated = rotated_dims(shape.head_dim);
     if (layout.tiles() < shape.tiles()) std::ranges::fill(page, std::byte{0});
     for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
       const TileBits bits = layout.bits(i);
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        at += restore(bits.key, at, shape.head_dim, tile.k.data());
-        at += restore(bits.value, at, shape.head_dim, tile.v.data());
+        at += restore_tile(bits.key, at, shape.head_dim, tile.k.data());
+        at += restore_tile(bits.value, at, shape.head_dim, tile.v.data());
         if (bits.key == 4) {
-          kernels().rotate_tile(tile.k.data(), rotated, rotation_factor(rotated), shape.head_dim);
-          kernels().shift_tile(tile.k.data(), &means[head * shape.head_dim], 1.0F, shape.head_dim);
+          uncenter_keys(tile.k.data(), &means[head * shape.head_dim], shape.head_dim);
         }
-        kernels().store_tile(tile.k.data(), tile.v.data(), i, head_of(shape, page.data(), head));
+        kernels().store_tile(tile.k.data(), tile.v.data(), i, page_head(shape, page.data(), head));
       }
     }
     for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      clear_tokens(head_of(shape, page.data(), head), plan.tokens_held);
+      clear_tokens(page_head(shape, page.data(), head), plan.tokens_held);
     }
     return {};
   }
 
  private:
-  static std::size_t quantize(std::uint32_t bits, const float* x, std::uint32_t head_dim,
-                              std::byte* out) {
-    return bits == 8 ? kernels().quantize_tile_8(x, head_dim, out)
-                     : kernels().quantize_tile_4(x, head_dim, out);
-  }
-  static std::size_t restore(std::uint32_t bits, const std::byte* in, std::uint32_t head_dim,
-                             float* x) {
-    if (bits == 8) {
-      kernels().restore_tile_8(in, head_dim, x);
-      return kernel::tile_bytes_8(head_dim);
-    }
-    kernels().restore_tile_4(in, head_dim, x);
-    return kernel::tile_bytes_4(head_dim);
-  }
-  static void find_means(const PagePlan& plan, Bytes page, Tile& tile,
-                         std::span<std::uint16_t> means) {
-    const PageShape& shape = plan.shape;
-    const std::size_t values = std::size_t{tile_tokens} * shape.head_dim;
-    std::vector<float> sums(values);
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      std::ranges::fill(sums, 0.0F);
-      for (std::uint32_t i = 0; i < HeldTiles(shape, plan.tokens_held).tiles(); ++i) {
-        kernels().load_tile(head_of(shape, page.data(), head), i, tile.k.data(), tile.v.data());
-        for (std::size_t j = 0; j < values; ++j) sums[j] += tile.k[j];
-      }
-      kernels().tile_means(sums.data(), plan.tokens_held, shape.head_dim,
-                           &means[head * shape.head_dim]);
-    }
-  }
-
   CodecId id_;
 };
 
