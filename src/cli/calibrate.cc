@@ -27,14 +27,17 @@ constexpr const char* footer =
     "layer, with that one in 4 bits and all else as it is, and then gives bits to those that lost\n"
     "most. What the map as a whole loses is measured with the next --context tokens.\n"
     "\n"
+    "Weights of few bits round their inputs, which hides what one head loses. Calibrate with the\n"
+    "F16, BF16 or F32 file of a model, and name the one that you run with --for.\n"
+    "\n"
     "Examples:\n"
     "  headrace calibrate -m model.gguf -f book.txt --out model.map --bits 6\n"
-    "  headrace calibrate -m model.gguf -f book.txt --out model.map --kl 0.001\n"
+    "  headrace calibrate -m model-f16.gguf --for model.gguf -f book.txt --out model.map\n"
     "  headrace run -m model.gguf -f book.txt -p \"Who is the narrator?\" --kv-codec map:model.map";
 
 struct CalibrateFlags {
   EngineFlags engine;
-  std::string file, out;
+  std::string file, out, target;
   double bits = 6;
   double kl = 0;
   std::uint32_t last_tokens = 256;
@@ -53,6 +56,7 @@ struct Calibration {
   PrecisionMap map;
   std::vector<HeadLoss> losses;    ///< [layer][kv head]
   std::vector<Measured> measured;  ///< the map first
+  double noise = 0;                ///< KL of a change that should not matter
 };
 
 /// Bits a value of a codec whose first four layers are finer (docs/formats/codecs.md).
@@ -81,13 +85,16 @@ class Calibrator {
     const ModelInfo& model = full_->model();
     Calibration result;
     PrecisionMap& map = result.map;
-    map.model = full_->model_digest();
+    HEADRACE_TRY_ASSIGN(map.model, digest_of_target());
     map.kv_heads = model.kv_heads;
     map.heads.resize(std::size_t{model.layers} * model.kv_heads);
-    constexpr std::uint64_t runs_to_compare = 4;
+    constexpr std::uint64_t runs_to_compare = 5;
     const std::uint64_t runs_to_search = flags_.kl > 0 ? 10 : 0;
     runs_total_ = 2 * map.heads.size() + runs_to_search + runs_to_compare;
 
+    PrecisionMap nearly_raw = map;
+    nearly_raw.heads[0].key = Precision::q8;
+    HEADRACE_TRY_ASSIGN(result.noise, kl_of(nearly_raw));
     HEADRACE_TRY(measure_heads(map, result.losses));
     const std::vector<Refinement> refinements = order_refinements(result.losses);
     std::size_t count = refinements_within(flags_.bits, map, refinements);
@@ -116,6 +123,24 @@ class Calibrator {
   }
 
  private:
+  /// The file that the map is for has another digest than the one that is measured.
+  Result<std::string> digest_of_target() const {
+    if (flags_.target.empty()) return full_->model_digest();
+    EngineOptions options = options_;
+    options.model_path = flags_.target;
+    HEADRACE_TRY_ASSIGN(const auto target, context_.open_engine(options));
+    const ModelInfo& model = full_->model();
+    const ModelInfo& other = target->model();
+    if (other.layers != model.layers || other.kv_heads != model.kv_heads ||
+        other.head_dim != model.head_dim) {
+      return Error{ErrorCode::invalid_argument,
+                   "'" + flags_.target +
+                       "' has other layers or heads than the model that is measured; give --for a "
+                       "file of the same model"};
+    }
+    return target->model_digest();
+  }
+
   Result<void> check_lengths() const {
     const std::uint32_t block = options_.kv.tokens_per_block;
     if (flags_.last_tokens < 2 || chunk_tokens_ < std::uint64_t{flags_.last_tokens} + block) {
@@ -218,8 +243,20 @@ void print_table(std::ostream& out, const Calibration& calibration) {
   grid.print(out);
 }
 
+/// Whether losses would be as large if nothing but rounding had changed.
+bool is_hidden_by_noise(const Calibration& calibration) {
+  std::vector<double> losses;
+  for (const HeadLoss& loss : calibration.losses) {
+    losses.push_back(loss.key);
+    losses.push_back(loss.value);
+  }
+  const auto middle = losses.begin() + static_cast<std::ptrdiff_t>(losses.size() / 2);
+  std::ranges::nth_element(losses, middle);
+  return 2 * calibration.noise > *middle;
+}
+
 std::string to_json(const Calibration& calibration, const std::string& path) {
-  nlohmann::ordered_json json = {{"map", path}};
+  nlohmann::ordered_json json = {{"map", path}, {"kl_noise", calibration.noise}};
   for (const Measured& measured : calibration.measured) {
     json["measured"].push_back({{"codec", measured.name},
                                 {"bits", measured.bits},
@@ -252,6 +289,13 @@ int calibrate(const CalibrateFlags& flags, CommandContext& context) {
   if (!calibration.ok()) return fail(calibration.error(), Phase::opening);
   const Result<void> written = write_file(context.env, flags.out, to_text(calibration->map));
   if (!written.ok()) return fail(written.error(), Phase::running);
+  if (is_hidden_by_noise(*calibration)) {
+    context.err
+        << "headrace: K of one head in 8 bits already gives KL "
+        << format_number("%.1e", calibration->noise)
+        << ", so rounding hides what heads lose; calibrate with the F16 or F32 file of this "
+           "model and --for this one\n";
+  }
   print_table(flags.json ? context.err : context.out, *calibration);
   if (flags.json) context.out << to_json(*calibration, flags.out) << std::endl;
   return exit_ok;
@@ -267,6 +311,10 @@ Command add_calibrate(CLI::App& program) {
       ->required()
       ->type_name("FILE");
   command->add_option("--out", flags->out, "Where the map goes")->required()->type_name("FILE");
+  command
+      ->add_option("--for", flags->target,
+                   "The file of the same model that the map is for (default: --model)")
+      ->type_name("FILE");
   CLI::Option* bits =
       command->add_option("--bits", flags->bits, "Most bits a value on average (default: 6)")
           ->check(CLI::Range(4.3, 16.0))

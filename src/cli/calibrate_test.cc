@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,13 +25,17 @@ class Calibrate : public CommandTest {
       engine.context_tokens = options.context;
       engine.model_info.layers = 3;
       engine.model_info.kv_heads = 2;
-      const float boost = 4.0F + change_of(options.kv.codec);
+      const float change = change_of(options.kv.codec);
+      const float boost = 4.0F + change + (change > 0 ? noise : 0.0F);
       engine.fill_logits = [boost](std::vector<float>& row, std::span<const TokenId> tokens) {
         row.assign(FakeEngine::vocabulary, 0.0F);
         row[static_cast<std::size_t>(tokens.back())] = boost;
       };
+      if (more) more(engine);
     };
   }
+  std::function<void(FakeEngine&)> more;
+  float noise = 0;  // of any change
 
   static float change_of(const PrecisionMap& map) {
     float change = 0;
@@ -88,7 +93,7 @@ TEST_F(Calibrate, GivesTheBitsToTheHeadsThatLoseMost) {
 TEST_F(Calibrate, MeasuresTheMapBesideTheOtherCodecs) {
   EXPECT_EQ(run_with({"--json"}), exit_ok) << err.str();
   ASSERT_EQ(json()["measured"].size(), 4U);
-  const auto& map = json()["measured"][0];
+  const nlohmann::json map = json()["measured"][0];
   EXPECT_EQ(map["codec"], "the map");
   EXPECT_NEAR(map["bits"].get<double>(), map_at("/map").mean_bits(), 1e-9);
   EXPECT_LE(map["bits"].get<double>(), 6.0) << "the default";
@@ -101,7 +106,7 @@ TEST_F(Calibrate, MeasuresTheMapBesideTheOtherCodecs) {
 
 TEST_F(Calibrate, AnEngineIsOpenedForEachPartAndOneThatQuantisesNothing) {
   EXPECT_EQ(run_with({}), exit_ok) << err.str();
-  EXPECT_EQ(opened.size(), 1U + 2 * 6 + 4);
+  EXPECT_EQ(opened.size(), 1U + 1 + 2 * 6 + 4) << "and one for the noise";
   EXPECT_EQ(opened[0].kv.codec, "raw");
   EXPECT_NE(out.str().find("mean KL"), std::string::npos);
 }
@@ -114,6 +119,28 @@ TEST_F(Calibrate, ALimitOfKlIsKeptWithAsFewBitsAsThatTakes) {
   EXPECT_EQ(run_with({"--kl", "0.00001", "--json"}), exit_ok) << err.str();
   EXPECT_LE(json()["measured"][0]["kl_mean"].get<double>(), 0.00001);
   EXPECT_GT(map_at("/map").mean_bits(), loose);
+}
+
+TEST_F(Calibrate, AMapForAnotherFileOfTheModelHasThatOnesDigest) {
+  more = [this](FakeEngine& engine) {
+    if (opened.back().model_path == "other") engine.digest = std::string(32, 'b');
+  };
+  EXPECT_EQ(run_with({"--for", "other"}), exit_ok) << err.str();
+  EXPECT_EQ(map_at("/map").model, std::string(32, 'b'));
+  more = [this](FakeEngine& engine) {
+    if (opened.back().model_path == "other") engine.model_info.layers = 4;
+  };
+  EXPECT_EQ(run_with({"--for", "other"}), exit_usage);
+  EXPECT_NE(err.str().find("a file of the same model"), std::string::npos) << err.str();
+}
+
+TEST_F(Calibrate, SaysSoWhenRoundingHidesWhatHeadsLose) {
+  EXPECT_EQ(run_with({}), exit_ok);
+  EXPECT_EQ(err.str().find("rounding hides"), std::string::npos) << err.str();
+  noise = 0.5F;
+  EXPECT_EQ(run_with({}), exit_ok);
+  EXPECT_NE(err.str().find("rounding hides"), std::string::npos) << err.str();
+  EXPECT_NE(err.str().find("--for"), std::string::npos) << err.str();
 }
 
 TEST_F(Calibrate, LeavesNothingButTheMap) {

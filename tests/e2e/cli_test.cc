@@ -192,8 +192,8 @@ TEST_F(Command, CalibrateMakesAMapThatRunsAndIsRefusedElsewhere) {
   EXPECT_LE(json["measured"][0]["bits"].get<double>(), 6.0);
   EXPECT_GT(json["measured"][0]["kl_mean"].get<double>(), 0.0);
   EXPECT_LT(json["measured"][1]["kl_mean"].get<double>(),
-            json["measured"][3]["kl_mean"].get<double>())
-      << "q8 loses less than q4";
+            json["measured"][0]["kl_mean"].get<double>())
+      << "q8 loses less";
   bool any_loss = false;
   for (const Json& head : json["heads"]) any_loss |= head["kl_key_q4"].get<double>() > 0;
   EXPECT_TRUE(any_loss);
