@@ -184,6 +184,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   }
   plan.pool_bytes = plan.slots * slot_bytes;
   plan.bookkeeping_bytes = bookkeeping_bytes(options, plan.slots);
+  plan.slot_books_bytes = bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
   return plan;
 }
 

@@ -20,6 +20,7 @@ struct MemoryPlan {
   std::uint32_t slots_most = 0;    ///< more are of no use
   std::uint64_t pool_bytes = 0;
   std::uint64_t bookkeeping_bytes = 0;
+  std::uint64_t slot_books_bytes = 0;  ///< of these, for each slot
   std::uint64_t io_bytes = 0;
   std::uint64_t limit_bytes = 0;
 };

@@ -56,6 +56,7 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   store->stream_slots_ = plan.stream_slots;
   store->blocks_max_ = plan.blocks_max;
   store->slots_least_ = plan.slots_least;
+  store->slot_books_bytes_ = plan.slot_books_bytes;
   HEADRACE_TRY_ASSIGN(store->pool_reservation_, store->budget_.reserve(plan.pool_bytes, "KV pool"));
   HEADRACE_TRY_ASSIGN(store->books_reservation_,
                       store->budget_.reserve(plan.bookkeeping_bytes, "KV page bookkeeping"));
@@ -164,9 +165,12 @@ void PageStore::free_slot(Block& block, PageEntry& page) {
 }
 
 Result<void> PageStore::set_memory_bytes(std::uint64_t bytes) {
-  const std::uint64_t fixed = books_reservation_.bytes() + io_reservation_.bytes();
+  // Every slot has its share of the books.
+  const std::uint64_t books = books_reservation_.bytes() - pool_.slots() * slot_books_bytes_;
+  const std::uint64_t fixed = books + io_reservation_.bytes();
   const std::uint64_t slot_bytes = PagePool::slot_bytes(options_.shape);
-  const std::uint64_t least = fixed + slots_least_ * slot_bytes;
+  const std::uint64_t per_slot = slot_bytes + slot_books_bytes_;
+  const std::uint64_t least = fixed + slots_least_ * per_slot;
   if (bytes < least) {
     return Error{ErrorCode::out_of_budget, "a KV memory of " + format_byte_count(bytes) +
                                                " is too small for one step of this engine; give "
@@ -174,14 +178,17 @@ Result<void> PageStore::set_memory_bytes(std::uint64_t bytes) {
                                                std::to_string((least + 1023) / 1024) + "KiB"};
   }
   const auto slots = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(pool_.slots_most(), (bytes - fixed) / slot_bytes));
+      std::min<std::uint64_t>(pool_.slots_most(), (bytes - fixed) / per_slot));
   if (slots < pool_.slots()) {
     HEADRACE_TRY(make_room(pool_.slots() - slots + stream_slots_ + rebuild_slots()));
   }
   pool_.set_slots(slots);
   pool_reservation_ = {};
+  books_reservation_ = {};
   budget_.set_limit_bytes(bytes);
   HEADRACE_TRY_ASSIGN(pool_reservation_, budget_.reserve(slots * slot_bytes, "KV pool"));
+  HEADRACE_TRY_ASSIGN(books_reservation_,
+                      budget_.reserve(books + slots * slot_books_bytes_, "KV page bookkeeping"));
   return {};
 }
 

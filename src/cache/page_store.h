@@ -277,6 +277,7 @@ class PageStore {
   std::uint32_t live_sequences_ = 0;
   bool rebuilding_ = false;
   std::uint32_t slots_least_ = 0;
+  std::uint64_t slot_books_bytes_ = 0;
   Budget budget_;
   Reservation pool_reservation_;
   Reservation books_reservation_;

@@ -170,7 +170,9 @@ void PageStore::take_over(Block& from, Block& to) {
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
     PageEntry& own = from.pages[layer];
     PageEntry& page = to.pages[layer];
-    if (!own.slot || page.exists()) continue;
+    // Also of what is stored: it would only be read again, and what an earlier process left may be
+    // damaged.
+    if (!own.slot || page.slot) continue;
     if (hash_bytes(pool_.bytes(*own.slot)) != page.checksum) continue;
     page.slot = std::exchange(own.slot, std::nullopt);
     note_in_pool(to);

@@ -173,7 +173,7 @@ Result<void> PageStore::persist_used(Block& block) {
   for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
     PageEntry& page = block.pages[layer];
     while (page.writing) wait();
-    if ((page.stored & disk_bit()) != 0) continue;
+    if ((page.stored & disk_bit()) != 0 && disk_->has_verified({block.key, layer})) continue;
     if (page.slot) {
       slots[layer] = page.slot;
     } else if (page.stored != 0) {

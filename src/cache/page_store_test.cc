@@ -242,6 +242,16 @@ TEST(PageStore, TheLimitOfMemoryGoesDownAndUpWhileTextsGoOn) {
   expect_helpful(refused.error(), ErrorCode::out_of_budget, "give at least");
 }
 
+TEST(PageStore, MemoryThatGrowsHoldsTheBooksOfItsPagesToo) {
+  ImmediateEnv env;
+  ImmediateEnv other_env;
+  const auto small = open_store(env, with_slots(small_store(), 20));
+  const auto large = open_store(other_env, with_slots(small_store(), 60));
+  ASSERT_TRUE(small->set_memory_bytes(large->budget().limit_bytes()).ok());
+  EXPECT_EQ(small->pool().slots(), large->pool().slots());
+  EXPECT_EQ(small->budget().used_bytes(), large->budget().used_bytes());
+}
+
 TEST(PageStore, WithEverythingInMemoryALowerLimitTakesWhatNobodyUses) {
   ImmediateEnv env;
   PageStoreOptions options = small_store();

@@ -69,9 +69,9 @@ class Calibrate : public CommandTest {
   std::vector<std::string> calibrate_ = {
       "calibrate", "-m", "m",      "-f", "/text",          "--out", "/map",
       "--context", "40", "--last", "10", "--block-tokens", "16"};
-  int run_with(const std::vector<std::string>& more) {
+  int run_with(const std::vector<std::string>& arguments) {
     std::vector<std::string> all = calibrate_;
-    all.insert(all.end(), more.begin(), more.end());
+    all.insert(all.end(), arguments.begin(), arguments.end());
     return run(all);
   }
 };

@@ -1,23 +1,21 @@
-// Entropy-coded variants of the quantised codecs: the same values in fewer bytes. Format:
+// Entropy-coded variants of q8 and k8v4: the same values in fewer bytes. Format:
 // docs/formats/codecs.md.
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "base/check.h"
+#include "codec/channel_streams.h"
 #include "codec/codecs.h"
 #include "codec/group_layout.h"
 #include "codec/quantized_codec.h"
-#include "codec/rans.h"
 #include "kernel/kernels.h"
 
 namespace headrace {
 namespace {
 
 using kernel::quant_block;
-using kernel::rans_lanes;
 
 /// Channels are a dim of K or of V in one head, or the 4-bit codec's scales of 32 dims. Those of a
 /// kind are cut into classes by how wide they spread; each class has a table of its own.
@@ -154,6 +152,8 @@ class Symbols {
   std::span<std::uint8_t> channel(std::size_t index) {
     return std::span(bytes_).subspan(index * planes_.tokens(), planes_.tokens());
   }
+
+  std::span<std::uint8_t> all() { return bytes_; }
 
   /// Fills the symbols from a quantised page and appends what is not coded to `kept`.
   void take(const std::byte* page, std::vector<std::byte>& kept) {
@@ -311,13 +311,11 @@ class DeltaCodec final : public Codec {
   const Codec& quantized_;
 };
 
-/// The channels of one class, one after the other, filled up with zeros to whole rounds.
-std::size_t class_symbols(std::span<const ChannelMode> modes, std::uint32_t table,
-                          std::size_t tokens) {
-  const auto in_class = [&](const ChannelMode& mode) { return mode.table == table; };
-  const std::size_t count =
-      static_cast<std::size_t>(std::ranges::count_if(modes, in_class)) * tokens;
-  return (count + rans_lanes - 1) / rans_lanes * rans_lanes;
+/// The table of each channel.
+std::vector<std::uint8_t> tables_of(std::span<const ChannelMode> modes) {
+  std::vector<std::uint8_t> tables(modes.size());
+  std::ranges::transform(modes, tables.begin(), &ChannelMode::table);
+  return tables;
 }
 
 std::uint64_t DeltaCodec::encode_coded(const QuantizedLayout& layout, const PagePlan& plan,
@@ -337,38 +335,11 @@ std::uint64_t DeltaCodec::encode_coded(const QuantizedLayout& layout, const Page
   for (const ChannelMode& mode : modes) {
     out[at++] = static_cast<std::byte>(mode.table | (mode.is_difference ? difference_bit : 0));
   }
-  std::vector<RansSteps> steps;
-  std::vector<std::vector<std::uint8_t>> streams(class_count);
-  for (std::uint32_t table = 0; table < class_count; ++table) {
-    std::vector<std::uint8_t>& stream = streams[table];
-    for (std::size_t i = 0; i < modes.size(); ++i) {
-      if (modes[i].table != table) continue;
-      const std::span<const std::uint8_t> row = symbols.channel(i);
-      stream.insert(stream.end(), row.begin(), row.end());
-    }
-    stream.resize(class_symbols(modes, table, planes.tokens()));
-    Histogram histogram;
-    histogram.add(stream);
-    auto counts = histogram.counts();
-    if (stream.empty()) counts[0] = 1;
-    const RansTable frequencies = RansTable::from_counts(counts);
-    steps.emplace_back(frequencies);
-    if (stream.empty()) continue;
-    if (out.size() - at < frequencies.bytes()) return 0;
-    frequencies.write(out.subspan(at));
-    at += frequencies.bytes();
-  }
-  constexpr std::size_t states_bytes = rans_lanes * sizeof(std::uint32_t);
-  if (out.size() - at < states_bytes) return 0;
-  RansWriter writer(out.subspan(at + states_bytes));
-  for (std::uint32_t table = class_count; table > 0; --table) {
-    if (!writer.prepend(steps[table - 1], streams[table - 1])) return 0;
-  }
-  std::memcpy(&out[at], writer.states().data(), states_bytes);
-  at += states_bytes;
-  const Bytes words = writer.words();
-  std::memmove(out.data() + at, words.data(), words.size());
-  return at + words.size();
+  const std::vector<std::uint8_t> tables = tables_of(modes);
+  const std::size_t coded =
+      write_channels({.table_of = tables, .tables = class_count, .tokens = planes.tokens()},
+                     symbols.all(), out.subspan(at));
+  return coded == 0 ? 0 : at + coded;
 }
 
 bool DeltaCodec::decode_coded(const QuantizedLayout& layout, const PagePlan& plan, Bytes encoded,
@@ -391,40 +362,16 @@ bool DeltaCodec::decode_coded(const QuantizedLayout& layout, const PagePlan& pla
       return false;
     }
   }
-  encoded = encoded.subspan(modes.size());
-  std::vector<RansTable> tables(class_count);
-  for (std::uint32_t table = 0; table < class_count; ++table) {
-    if (class_symbols(modes, table, planes.tokens()) == 0) continue;
-    auto read = RansTable::read(encoded);
-    if (!read.ok()) return false;
-    tables[table] = *read;
+  const std::vector<std::uint8_t> tables = tables_of(modes);
+  if (!read_channels({.table_of = tables, .tables = class_count, .tokens = planes.tokens()},
+                     encoded.subspan(modes.size()), symbols.all())) {
+    return false;
   }
-  kernel::RansReader reader;
-  if (encoded.size() < sizeof reader.states) return false;
-  std::memcpy(reader.states, encoded.data(), sizeof reader.states);
-  reader.next = encoded.data() + sizeof reader.states;
-  reader.end = encoded.data() + encoded.size();
-
-  std::array<std::uint32_t, kernel::rans_slots> slots;
-  std::vector<std::uint8_t> stream;
-  for (std::uint32_t table = 0; table < class_count; ++table) {
-    stream.resize(class_symbols(modes, table, planes.tokens()));
-    if (stream.empty()) continue;
-    tables[table].fill_slots(slots);
-    if (!kernel::kernels().rans_decode(reader, slots.data(), stream.size(), stream.data())) {
-      return false;
-    }
-    const std::uint8_t* next = stream.data();
-    for (std::size_t i = 0; i < modes.size(); ++i) {
-      if (modes[i].table != table) continue;
-      const std::span<std::uint8_t> row = symbols.channel(i);
-      std::memcpy(row.data(), next, row.size());
-      next += row.size();
-      if (modes[i].is_difference) undo_differences(row, planes.mask(symbols.kind_of(i)));
+  for (std::size_t i = 0; i < modes.size(); ++i) {
+    if (modes[i].is_difference) {
+      undo_differences(symbols.channel(i), planes.mask(symbols.kind_of(i)));
     }
   }
-  const auto is_start = [](std::uint32_t state) { return state == kernel::rans_state_min; };
-  if (reader.next != reader.end || !std::ranges::all_of(reader.states, is_start)) return false;
   symbols.give(quantized.data(), kept.data());
   return true;
 }
@@ -437,10 +384,6 @@ const Codec& q8_delta_codec() {
 }
 const Codec& k8v4_delta_codec() {
   static const DeltaCodec codec(k8v4_codec());
-  return codec;
-}
-const Codec& q4_delta_codec() {
-  static const DeltaCodec codec(q4_codec());
   return codec;
 }
 

@@ -69,8 +69,7 @@ class HeadLayout {
   /// 0: none, it is raw. The first tokens of a text draw much attention whatever they say.
   std::uint32_t bits(Precision precision, std::uint32_t tile) const {
     if (precision == Precision::raw) return 0;
-    const bool is_sink = plan_.first_position == 0 && tile == 0;
-    return precision == Precision::q8 || is_sink ? 8 : 4;
+    return precision == Precision::q8 || is_sink(plan_, tile) ? 8 : 4;
   }
   std::size_t quantized_bytes(Precision precision) const {
     std::size_t bytes = 0;

@@ -190,9 +190,7 @@ QuantizedLayout::QuantizedLayout(CodecId id, const PagePlan& plan)
     : id_(id), plan_(plan), tiles_(HeldTiles(plan.shape, plan.tokens_held).tiles()) {}
 
 TileBits QuantizedLayout::bits(std::uint32_t tile) const {
-  // The first tokens of a text draw much attention whatever they say.
-  const bool is_sink = plan_.first_position == 0 && tile == 0;
-  if (id_ == CodecId::q8 || is_fine() || is_sink) return {8, 8};
+  if (id_ == CodecId::q8 || is_fine() || is_sink(plan_, tile)) return {8, 8};
   return {id_ == CodecId::k8v4 ? 8U : 4U, 4};
 }
 

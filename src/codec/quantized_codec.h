@@ -1,4 +1,5 @@
-// What a quantised page is made of, for the codec that writes it and the one that entropy-codes it.
+// What a quantised page is made of, and parts of the codec that writes it, for those that
+// entropy-code such pages.
 #pragma once
 
 #include <array>
@@ -71,5 +72,10 @@ void uncenter_keys(float* k, const std::uint16_t* means, std::uint32_t head_dim)
 std::size_t quantize_tile(std::uint32_t bits, const float* x, std::uint32_t head_dim,
                           std::byte* out);
 std::size_t restore_tile(std::uint32_t bits, const std::byte* in, std::uint32_t head_dim, float* x);
+
+/// Whether a tile holds the first tokens of a text, which draw much attention whatever they say.
+constexpr bool is_sink(const PagePlan& plan, std::uint32_t tile) {
+  return plan.first_position == 0 && tile == 0;
+}
 
 }  // namespace headrace

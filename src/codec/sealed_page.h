@@ -21,9 +21,10 @@ enum class CodecId : std::uint16_t {
   k8v4 = 3,       ///< keys 8 bits, values 4
   q4 = 4,         ///< 4 bits a value
   map = 5,        ///< what a precision map says, head by head
-  q8_delta = 18,  ///< the same three, entropy-coded
+  q8_delta = 18,  ///< those two, entropy-coded
   k8v4_delta = 19,
-  q4_delta = 20,
+  // 20 was q4, entropy-coded.
+  q4_delta = 21,  ///< levels as fine as the values need, entropy-coded
 };
 
 /// Names one page in every tier: a block and a layer of it.

@@ -158,6 +158,20 @@ constexpr std::size_t tile_bytes_4(std::uint32_t head_dim) {
   return std::size_t{lanes} * (head_dim / 2 + (head_dim + quant_block - 1) / quant_block);
 }
 
+/// The 8-bit scales of codecs: 0, and (8 + code % 8) * 2^(code / 8 - 21).
+constexpr float tile_scale(std::uint32_t code) {
+  if (code == 0) return 0.0F;
+  float scale = static_cast<float>(8 + code % 8) * 0x1p-21F;
+  for (std::uint32_t i = 0; i < code / 8; ++i) scale *= 2.0F;
+  return scale;
+}
+
+/// Numbers that a tile [dim][16 tokens] is multiplied with: those of dim d are at d * stride.
+struct TileFactors {
+  const float* first = nullptr;
+  std::size_t stride = 0;  ///< 0: the same for all dims
+};
+
 struct KernelTable {
   const char* name;
 
@@ -249,6 +263,12 @@ struct KernelTable {
   std::size_t (*quantize_tile_4)(const float* x, std::uint32_t head_dim, std::byte* out);
   void (*restore_tile_8)(const std::byte* in, std::uint32_t head_dim, float* x);
   void (*restore_tile_4)(const std::byte* in, std::uint32_t head_dim, float* x);
+  /// levels[d * stride + i] = x[d][i] * factors[d][i] to the nearest number from -127 to 127.
+  void (*quantize_levels)(const float* x, TileFactors factors, std::uint32_t head_dim,
+                          std::size_t stride, std::int8_t* levels);
+  /// x[d][i] = levels[d * stride + i] * factors[d][i]
+  void (*restore_levels)(const std::int8_t* levels, std::size_t stride, TileFactors factors,
+                         std::uint32_t head_dim, float* x);
 
   // Of no use but to measure what a core can do at best (peak-inl.h).
   /// `steps` rounds of 8-bit dot products; returns how many additions and multiplications.

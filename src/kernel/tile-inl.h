@@ -6,21 +6,20 @@
 //   4 bits: per block an 8-bit scale of each token, then bytes [half of the dims][16 tokens], which
 //     hold dim d in the lower four bits and dim d + half in the upper ones;
 //     value = (nibble - 7.5) * scale
+//   levels: signed bytes times steps that the codec chooses
 // A block at the end has 16 dims where head_dim is no multiple of 32.
 #pragma once
 
 namespace headrace::kernel::HEADRACE_ISA {
 
-/// The 8-bit scales: 0, and (8 + code % 8) * 2^(code / 8 - 21).
+/// All that a code can mean.
 struct TileScales {
   float value[256];
   float inverse[256];
   constexpr TileScales() : value(), inverse() {
     for (std::uint32_t code = 1; code < 256; ++code) {
-      float scale = static_cast<float>(8 + code % 8) * 0x1p-21F;
-      for (std::uint32_t i = 0; i < code / 8; ++i) scale *= 2.0F;
-      value[code] = scale;
-      inverse[code] = 1.0F / scale;
+      value[code] = tile_scale(code);
+      inverse[code] = 1.0F / value[code];
     }
   }
 };
@@ -461,6 +460,22 @@ static void restore_tile_4(const std::byte* in, std::uint32_t head_dim, float* x
       store(block + i, mul(sub(lower, set1(7.5F)), scales));
       store(block + half + i, mul(add(upper, set1(0.5F)), scales));
     }
+  }
+}
+
+static void quantize_levels(const float* x, TileFactors factors, std::uint32_t head_dim,
+                            std::size_t stride, std::int8_t* levels) {
+  for (std::uint32_t d = 0; d < head_dim; ++d) {
+    store_bytes8(x + std::size_t{d} * lanes, load(factors.first + d * factors.stride),
+                 levels + d * stride);
+  }
+}
+
+static void restore_levels(const std::int8_t* levels, std::size_t stride, TileFactors factors,
+                           std::uint32_t head_dim, float* x) {
+  for (std::uint32_t d = 0; d < head_dim; ++d) {
+    store(x + std::size_t{d} * lanes,
+          mul(load_int8(levels + d * stride), load(factors.first + d * factors.stride)));
   }
 }
 

@@ -90,6 +90,34 @@ TEST_P(Tiles, QuantisedTilesComeBackWithinHalfAStep) {
   }
 }
 
+TEST_P(Tiles, LevelsAreTheNearestMultiplesOfTheirSteps) {
+  TestRandom random(65);
+  constexpr std::uint32_t head_dim = 48;
+  constexpr std::size_t stride = 40;
+  const std::vector<float> x = random.normals(std::size_t{lanes} * head_dim);
+  std::vector<float> steps(x.size());
+  std::vector<float> inverses(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    steps[i] = std::ldexp(1.0F, -static_cast<int>(i % 7));  // powers of two: exact both ways
+    inverses[i] = 1.0F / steps[i];
+  }
+  for (const std::size_t by_dim : {std::size_t{0}, std::size_t{lanes}}) {
+    std::vector<std::int8_t> levels(head_dim * stride, 99);
+    std::vector<float> back(x.size());
+    table.quantize_levels(x.data(), {inverses.data(), by_dim}, head_dim, stride, levels.data());
+    table.restore_levels(levels.data(), stride, {steps.data(), by_dim}, head_dim, back.data());
+    for (std::size_t d = 0; d < head_dim; ++d) {
+      for (std::size_t i = 0; i < lanes; ++i) {
+        const float step = steps[d * by_dim + i];
+        const float level = std::clamp(std::nearbyint(x[d * lanes + i] / step), -127.0F, 127.0F);
+        ASSERT_EQ(levels[d * stride + i], level);
+        ASSERT_EQ(back[d * lanes + i], level * step);
+      }
+      ASSERT_EQ(levels[d * stride + lanes], 99) << "what lies between is left alone";
+    }
+  }
+}
+
 TEST_P(Tiles, ZerosStayZerosAndHugeValuesStayFinite) {
   std::vector<float> x(std::size_t{lanes} * 32);
   x[3] = 3e38F;

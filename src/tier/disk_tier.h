@@ -55,6 +55,10 @@ inline constexpr std::uint32_t disk_tier_pages_default = 65'536;
 
 class DiskTier : public Tier {
  public:
+  /// Whether a page that it has was written by this process, or read as a whole. One that an
+  /// earlier process left may be torn or damaged; a put writes it anew.
+  virtual bool has_verified(const PageKey& key) const = 0;
+
   /// Stores a small record (1 to record_body_bytes_max bytes, kind block or session) in place of
   /// an earlier one with its kind and key. `body` is copied. Errors now: out_of_budget (queue full,
   /// or more than record_body_bytes_max in flight), invalid_argument (size).

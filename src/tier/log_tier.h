@@ -38,6 +38,7 @@ class LogTier final : public DiskTier {
                                 MutableBytes payload) override;
   void erase(const PageKey& key) override;
   bool has(const PageKey& key) const override;
+  bool has_verified(const PageKey& key) const override { return store_->has_verified(key_of(key)); }
   std::size_t poll(std::span<TierCompletion> out) override;
   void wait() override;
   std::uint64_t memory_bytes() const override { return memory_bytes_; }

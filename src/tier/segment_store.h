@@ -55,7 +55,8 @@ struct Segment {
   std::uint64_t live_bytes = 0;     ///< of records in the index, and foreign ones
   std::uint64_t foreign_bytes = 0;  ///< of records for others
   std::uint64_t written_bytes = 0;  ///< in all, to see what came after a sync
-  std::uint64_t synced_written_bytes = 0;
+  /// Of these; nullopt: what an earlier process wrote may never have been synced.
+  std::optional<std::uint64_t> synced_written_bytes = 0;
   std::uint32_t in_flight = 0;  ///< records placed and neither committed nor abandoned
   std::uint64_t in_flight_bytes = 0;
   bool has_held_small = false;  ///< a record other than a page, dead or alive

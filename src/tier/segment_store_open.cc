@@ -59,6 +59,7 @@ Result<void> SegmentStore::recover() {
   // Above all that was ever given, also in segments that could not be read: every process begins a
   // gap higher than the one before, and those that wrote anything made a segment.
   if (!segments_.empty()) next_sequence_ += sequence_gap;
+  is_directory_synced_ = segments_.empty();  // by this process
   next_sequence_ = std::max(next_sequence_, (next_segment_ - 1) * sequence_gap);
   stats_.recovered_pages = stats_.records[static_cast<std::size_t>(RecordKind::page)];
   drop_pages_beyond_limit();
@@ -110,6 +111,9 @@ void SegmentStore::recover_segment(const std::string& name, std::uint32_t number
 
   const auto segment = std::make_shared<Segment>(*header, std::move(file).value());
   segment->is_sealed = true;
+  // What is found was read out of the system's cache, perhaps: a process that was killed, or whose
+  // sync failed, has left it there.
+  segment->synced_written_bytes.reset();
   segments_.emplace(number, segment);
   next_sequence_ = std::max(next_sequence_, header->next_sequence);
   auto scan = scan_segment(

@@ -115,6 +115,19 @@ Result<void> SegmentStore::sync() {
   HEADRACE_TRY(evacuate_distrusted());
   HEADRACE_TRY(flush_erased());
   HEADRACE_TRY(sync_segments(nullptr));
+  // A later process would take what is in it, torn perhaps, for the originals of the copies.
+  for (;;) {
+    SegmentRef distrusted;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [number, segment] : segments_) {
+        const bool is_empty = segment->live_bytes == 0 && segment->in_flight == 0;
+        if (segment->is_distrusted && is_empty) distrusted = segment;
+      }
+    }
+    if (distrusted == nullptr) break;
+    HEADRACE_TRY(remove_segment(distrusted));
+  }
   if (!is_directory_synced_) {
     HEADRACE_TRY(env_.sync_directory(directory_.path()));
     is_directory_synced_ = true;

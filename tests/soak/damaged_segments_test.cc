@@ -69,7 +69,9 @@ Bytes payload_of(const Image& image, const Record& record) {
       .subspan(record.header.offset + segment_unit_bytes, record.header.payload_bytes);
 }
 
-/// Writes a payload of the right length into the place of a record, under a header that verifies.
+/// Writes a payload of the right length into the place of a record, under a header that verifies:
+/// all that tells is what the header says of the page. `header` names the checksum of the payload's
+/// page, as it would wherever the payload was written; nothing protects from one that lies.
 void replace(Image& image, const Record& record, RecordHeader header, Bytes payload) {
   header.offset = record.header.offset;
   set_checksums(header, payload);
@@ -108,7 +110,9 @@ void empty_a_page(const Faults&, Image& image, std::mt19937_64& random) {
     auto begin = image.at(page.segment).begin() + at;
     std::fill(begin, begin + static_cast<std::ptrdiff_t>(page.header.record_bytes()), '\0');
   } else {
-    replace(image, page, page.header, zeros);
+    RecordHeader header = page.header;
+    header.page.checksum = hash_bytes(zeros);
+    replace(image, page, header, zeros);
   }
 }
 
@@ -124,7 +128,7 @@ void swap_two_records(const Faults&, Image& image, std::mt19937_64& random) {
   if (a_at != b_at) std::swap_ranges(a_at, a_at + length, b_at);
 }
 
-/// Each gets the bytes of the other under its own name, and headers that verify.
+/// Each gets the page of the other under its own name, and headers that verify.
 void swap_two_payloads(const Faults&, Image& image, std::mt19937_64& random) {
   const auto pages = records_of(image, RecordKind::page);
   if (pages.empty()) return;
@@ -135,8 +139,11 @@ void swap_two_payloads(const Faults&, Image& image, std::mt19937_64& random) {
   const std::vector<std::byte> kept(of_a.begin(), of_a.end());
   const Bytes of_b = payload_of(image, b);
   const std::vector<std::byte> other(of_b.begin(), of_b.end());
-  replace(image, a, a.header, other);
-  replace(image, b, b.header, kept);
+  RecordHeader a_header = a.header;
+  RecordHeader b_header = b.header;
+  std::swap(a_header.page.checksum, b_header.page.checksum);
+  replace(image, a, a_header, other);
+  replace(image, b, b_header, kept);
 }
 
 void put_an_old_version_back(const Faults& faults, Image& image, std::mt19937_64& random) {
@@ -155,7 +162,7 @@ void put_a_foreign_page(const Faults& faults, Image& image, std::mt19937_64& ran
   const Record& other = any_of(others, random);
   if (page.header.payload_bytes != other.header.payload_bytes) return;
   RecordHeader header = page.header;
-  if (random() % 2 == 0) header.page.checksum = other.header.page.checksum;
+  header.page.checksum = other.header.page.checksum;
   if (random() % 2 == 0) header.page.identity.model = other.header.page.identity.model;
   if (random() % 2 == 0) header.page.identity.shape = other.header.page.identity.shape;
   replace(image, page, header, payload_of(other_image, other));
@@ -213,7 +220,7 @@ class DamagedSegments : public testing::Test {
                              .kv = {.type = KvType::f16,
                                     .disk_directory = directory_.path_of("kv"),
                                     .tokens_per_block = 16}};
-    options.kv.memory_bytes = 2 << 20;
+    options.kv.memory_bytes = 3 << 20;
     options.kv.keep_disk = true;
     options.kv.disk_bytes = 1 << 20;
     return options;
@@ -242,9 +249,12 @@ class DamagedSegments : public testing::Test {
     ASSERT_TRUE(engine.ok()) << engine.error().message;
     // Also of the session: all of it, that of an earlier save, or none.
     const auto session = (*engine)->read_session("s");
+    EXPECT_TRUE(session.ok() || !is_rebuilt) << "what was saved anew is not there";
     if (session.ok()) {
       const std::size_t tokens = session->tokens.size();
-      EXPECT_TRUE(tokens == saved_tokens || tokens == earlier_tokens) << tokens;
+      EXPECT_TRUE(is_rebuilt ? tokens == all_.size()
+                             : tokens == saved_tokens || tokens == earlier_tokens)
+          << tokens;
       EXPECT_TRUE(std::ranges::equal(session->tokens, std::span(all_).first(tokens)));
     }
     const auto sequence = (*engine)->new_sequence();
@@ -283,7 +293,7 @@ TEST_F(DamagedSegments, DISABLED_AreRefusedAndRebuiltWhateverIsWrongWithWholeRec
   const std::vector<Fault> faults = {cut_a_segment,           empty_a_page,
                                      swap_two_records,        swap_two_payloads,
                                      put_an_old_version_back, put_a_foreign_page};
-  for (Rounds rounds("damaged segments", {.suite = 150, .soak = 5'000, .soak_share = 0.1});
+  for (Rounds rounds("damaged segments", {.suite = 12, .soak = 5'000, .soak_share = 0.1});
        rounds.next();) {
     std::mt19937_64 random(rounds.seed());
     Image image = faults_.whole;
@@ -294,7 +304,7 @@ TEST_F(DamagedSegments, DISABLED_AreRefusedAndRebuiltWhateverIsWrongWithWholeRec
   }
 }
 
-TEST_F(DamagedSegments, DISABLED_AreRefusedAndRebuiltWhenEveryPageIsAnothers) {
+TEST_F(DamagedSegments, AreRefusedAndRebuiltWhenEveryPageIsAnothers) {
   for (const Image& foreign : faults_.foreign) {
     Image image = faults_.whole;
     const auto others = records_of(foreign, RecordKind::page);
@@ -302,7 +312,9 @@ TEST_F(DamagedSegments, DISABLED_AreRefusedAndRebuiltWhenEveryPageIsAnothers) {
     for (const Record& page : records_of(image, RecordKind::page)) {
       const Record& other = others[next++ % others.size()];
       if (other.header.payload_bytes != page.header.payload_bytes) continue;
-      replace(image, page, page.header, payload_of(foreign, other));
+      RecordHeader header = page.header;
+      header.page.checksum = other.header.page.checksum;
+      replace(image, page, header, payload_of(foreign, other));
     }
     expect_a_cold_answer(image);
   }

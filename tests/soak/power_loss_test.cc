@@ -163,9 +163,11 @@ TEST_F(EveryOperation, MayBeTheLastOne) {
   }
 }
 
-TEST_F(EveryOperation, MayFailOnce) {
+TEST_F(EveryOperation, MayFailOnceOrForEver) {
   const std::vector<Fault> faults = {
       {.operation = EnvOperation::any},
+      {.operation = EnvOperation::any, .lasting = true},
+      {.operation = EnvOperation::write, .lasting = true, .code = ErrorCode::out_of_budget},
       {.operation = EnvOperation::write, .kind = FaultKind::tear},
       {.operation = EnvOperation::write, .code = ErrorCode::out_of_budget},
       {.operation = EnvOperation::sync},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace headrace::test {
 
@@ -53,11 +54,16 @@ std::uint64_t smallest_kv_memory(EngineOptions options, std::uint64_t resolution
   auto enough = kv_bytes_needed(options);
   EXPECT_TRUE(enough.ok()) << enough.error().message;
   if (!enough.ok()) return 0;
+  const auto does_open = [&](std::uint64_t bytes) {
+    options.kv.memory_bytes = bytes;
+    return Engine::open(options).ok();
+  };
   std::uint64_t opens = 2 * *enough + (std::uint64_t{1} << 20U);  // room for metadata and buffers
   std::uint64_t refused = 0;
+  while (!does_open(opens)) refused = std::exchange(opens, 2 * opens);
   while (opens - refused > resolution_bytes) {
-    options.kv.memory_bytes = refused + (opens - refused) / 2;
-    (Engine::open(options).ok() ? opens : refused) = options.kv.memory_bytes;
+    const std::uint64_t middle = refused + (opens - refused) / 2;
+    (does_open(middle) ? opens : refused) = middle;
   }
   return opens;
 }
