@@ -160,11 +160,14 @@ class Engine {
   virtual ~Engine() = default;
 
   /// Opens a model. Errors: those of inspect_model(), and invalid_argument (context above the
-  /// trained one, block size, thread count, kernels in HEADRACE_FORCE_ISA that cannot run here),
-  /// out_of_budget (memory below what one step needs), io (the disk directory cannot be used).
+  /// trained one, block size, thread count, kernels in HEADRACE_FORCE_ISA that cannot run here, a
+  /// precision map of another model), out_of_budget (memory below what one step needs), io (the
+  /// disk directory cannot be used).
   static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
 
   virtual const ModelInfo& model() const = 0;
+  /// Of the model file, 32 hexadecimal digits: what a precision map names its model by.
+  virtual std::string model_digest() const = 0;
   virtual std::uint32_t context() const = 0;
   virtual KvStats kv_stats() const = 0;
   /// Name of the kernels in use: "avx512bf16", "avx512", "avx2", "neon_dotprod", "neon" or

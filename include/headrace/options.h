@@ -16,7 +16,9 @@ namespace headrace {
 struct KvOptions {
   KvType type = KvType::i16;
   /// How the pages of full blocks are encoded: raw, lossless, q8, k8v4, q4
-  /// (docs/formats/codecs.md). The lossy ones change answers, though not from one run to the next.
+  /// (docs/formats/codecs.md), or "map:" and the file of a precision map
+  /// (docs/formats/precision_map.md). The lossy ones change answers, though not from one run to the
+  /// next.
   std::string codec = "raw";
   /// Limit for KV pool + page metadata + IO buffers, in bytes. 0: what full contexts
   /// of all sequences need; the memory is touched only as it is used.

@@ -14,6 +14,7 @@ Digest128 settings_digest(const PageStoreOptions& options) {
   Hasher hasher;
   hasher.value(options.model).value(options.numerics).value(options.layers);
   if (!options.codec->is_lossless()) hasher.value(options.codec->id());
+  if (const Digest128 codec = options.codec->settings(); codec != Digest128()) hasher.value(codec);
   hasher.value(options.shape.tokens).value(options.shape.kv_heads).value(options.shape.head_dim);
   return hasher.value(options.shape.type).finish();
 }

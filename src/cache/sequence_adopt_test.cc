@@ -8,6 +8,7 @@
 
 #include "cache/cache_test_env.h"
 #include "cache/cache_test_run.h"
+#include "codec/map_codec.h"
 #include "env/fault_env.h"
 #include "env/memory_env.h"
 
@@ -98,6 +99,40 @@ TEST(Sharing, TenantsDoNotShare) {
   EXPECT_EQ(read_with_cache(ben), 0U);
   Reader anna_again(*store, text, "anna");
   EXPECT_EQ(read_with_cache(anna_again), 64U) << "her first text goes on, so its end is its own";
+}
+
+TEST(Sharing, StoresWithTwoPrecisionMapsDoNotShareADirectorysPages) {
+  ImmediateEnv env;
+  PageStoreOptions options = sharing_store();
+  options.keep_disk = true;
+  options.write_through = true;
+  options.memory_bytes = 2 * least_memory_bytes(options);
+  PrecisionMap map = {std::string(32, '0'), options.shape.kv_heads, {}};
+  map.heads.resize(options.layers, {Precision::q8, Precision::q8});
+  PrecisionMap other_map = map;
+  other_map.heads.back().value = Precision::q4;
+  const std::vector<TokenId> text = random_text(70, 1);
+  const auto taken_with = [&](const PrecisionMap& precision) {
+    const auto codec = new_map_codec(precision);
+    options.codec = options.disk_codec = codec.get();
+    const auto store = open_store(env, options);
+    const auto sequence = SequenceCache::create(*store, {}).value();
+    FakeModel model(options.layers, {});
+    const std::uint32_t taken = sequence->take_cached(std::span(text).first(text.size() - 1));
+    // Not a Reader: it expects the values that were written.
+    while (sequence->tokens().size() < text.size()) {
+      const auto rest = std::span(text).subspan(sequence->tokens().size());
+      const auto rows = sequence->rows_possible(static_cast<std::uint32_t>(rest.size()));
+      const auto outputs = run_step(*sequence, model, rest.first(rows));
+      EXPECT_TRUE(outputs.ok()) << outputs.error().message;
+      if (!outputs.ok()) break;
+    }
+    return taken;
+  };
+  EXPECT_EQ(taken_with(map), 0U);
+  EXPECT_EQ(taken_with(other_map), 0U);
+  EXPECT_GE(taken_with(map), 64U) << "four full blocks";
+  EXPECT_GE(taken_with(other_map), 64U);
 }
 
 TEST(Sharing, WhatNobodyUsesMakesRoomAndChildrenGoFirst) {

@@ -129,7 +129,8 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       .add_option(
           "--kv-codec", options_.kv.codec,
           "How full blocks of keys and values are encoded: raw and lossless keep every bit, "
-          "q8, k8v4 and q4 are smaller and change the answer (default: raw)")
+          "q8, k8v4 and q4 are smaller and change the answer, map:FILE does as the precision map "
+          "in that file says (default: raw)")
       ->type_name("CODEC")
       ->group(group);
   command

@@ -29,6 +29,7 @@ class FakeEngine final : public Engine {
   }
 
   ModelInfo model_info;
+  std::string digest = std::string(32, 'a');
   KvStats stats;
   std::uint32_t context_tokens = 1000;
   bool adds_begin_token = false;
@@ -43,6 +44,7 @@ class FakeEngine final : public Engine {
   std::vector<std::vector<TokenId>> reads;  // prompts of append() and generate(), in order
 
   const ModelInfo& model() const override { return model_info; }
+  std::string model_digest() const override { return digest; }
   std::uint32_t context() const override { return context_tokens; }
   KvStats kv_stats() const override { return stats; }
   const char* instruction_set() const override { return "scalar"; }

@@ -57,6 +57,7 @@ const Codec* find_codec(CodecId id) {
   for (const NamedCodec& codec : codecs) {
     if (codec.get().id() == id) return &codec.get();
   }
+  if (id == CodecId::map) return &any_map_codec();
   return nullptr;
 }
 
@@ -64,15 +65,16 @@ Result<const Codec*> find_codec(std::string_view name) {
   for (const NamedCodec& codec : codecs) {
     if (codec.name == name) return &codec.get();
   }
-  return Error{ErrorCode::invalid_argument,
-               "there is no codec '" + std::string(name) + "'; there are " + codec_names()};
+  return Error{ErrorCode::invalid_argument, "there is no codec '" + std::string(name) +
+                                                "'; there are " + codec_names() +
+                                                ", and for --kv-codec map:FILE"};
 }
 
 const char* to_string(CodecId id) {
   for (const NamedCodec& codec : codecs) {
     if (codec.get().id() == id) return codec.name;
   }
-  return "?";
+  return id == CodecId::map ? "map" : "?";
 }
 
 std::string codec_names() {

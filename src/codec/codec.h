@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "codec/sealed_page.h"
 #include "headrace/result.h"
 #include "page/shape.h"
@@ -29,6 +30,8 @@ class Codec {
   virtual CodecId id() const = 0;
   /// Whether decode gives the bytes that encode was given.
   virtual bool is_lossless() const = 0;
+  /// What encode() depends on besides its arguments; zero: nothing. Part of what names a page.
+  virtual Digest128 settings() const { return {}; }
   /// The most that a page of this shape takes.
   virtual std::uint64_t encoded_bytes_max(const PageShape& shape) const = 0;
   /// Encodes a pool page into the front of `out` (at least encoded_bytes_max) and returns how many
@@ -44,7 +47,8 @@ const Codec& raw_codec();
 /// nullptr: this build does not know it.
 const Codec* find_codec(CodecId id);
 
-/// By its name on the command line. Errors: invalid_argument, with the names that there are.
+/// By its name on the command line; a precision map's is opened with new_map_codec() instead.
+/// Errors: invalid_argument, with the names that there are.
 Result<const Codec*> find_codec(std::string_view name);
 
 /// The name of a codec on the command line.

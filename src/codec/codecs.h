@@ -18,5 +18,7 @@ const Codec& q4_codec();
 const Codec& q8_delta_codec();
 const Codec& k8v4_delta_codec();
 const Codec& q4_delta_codec();
+/// Decodes what the codec of any precision map has encoded. Encodes nothing.
+const Codec& any_map_codec();
 
 }  // namespace headrace

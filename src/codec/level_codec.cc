@@ -234,7 +234,7 @@ bool cut_page(const PagePlan& plan, const LevelLayout& layout, Bytes page, Level
   for (std::uint32_t head = 0; head < plan.shape.kv_heads; ++head) {
     for (std::uint32_t tile = 0; tile < layout.tiles; ++tile) {
       const bool is_kept = tile < layout.first_tile;
-      kernels().load_tile(head_of(plan.shape, page.data(), head), tile,
+      kernels().load_tile(page_head(plan.shape, page.data(), head), tile,
                           is_kept ? first_k.data() : next, v.data());
       if (is_kept) {
         kept += kernels().quantize_tile_8(first_k.data(), head_dim, kept);
@@ -334,7 +334,7 @@ void join_page(const PagePlan& plan, const LevelLayout& layout, Levels& levels, 
       std::fill_n(&key_steps[std::size_t{d} * lanes], lanes,
                   scale_of[levels.key_scales[channel + d]]);
     }
-    const kernel::PageHead target = head_of(plan.shape, page.data(), head);
+    const kernel::PageHead target = page_head(plan.shape, page.data(), head);
     for (std::uint32_t tile = 0; tile < layout.tiles; ++tile) {
       if (tile < layout.first_tile) {
         kernels().restore_tile_8(kept, head_dim, k.data());

@@ -13,12 +13,11 @@
 #include "kernel/kernels.h"
 
 namespace headrace {
-namespace {
 
 using kernel::kernels;
 using kernel::PageHead;
 
-constexpr std::size_t tile_values_max = std::size_t{tile_tokens} * 1024;
+namespace {
 
 /// Dims that are rotated together: the largest power of two that divides head_dim, up to 64.
 std::uint32_t rotated_dims(std::uint32_t head_dim) {
@@ -29,121 +28,12 @@ float rotation_factor(std::uint32_t dims) {
   return dims == 64 ? 0.125F : dims == 32 ? 0.17677669F : 0.25F;
 }
 
-struct Tile {
-  alignas(64) std::array<float, tile_values_max> k;
-  alignas(64) std::array<float, tile_values_max> v;
-};
-
-class QuantizedCodec final : public Codec {
- public:
-  explicit QuantizedCodec(CodecId id) : id_(id) {}
-  CodecId id() const override { return id_; }
-  bool is_lossless() const override { return false; }
-  std::uint64_t encoded_bytes_max(const PageShape& shape) const override {
-    return QuantizedLayout(id_, {shape, shape.tokens, 0, 0, 0}).bytes();
-  }
-
-  std::uint64_t encode(const PagePlan& plan, Bytes page, MutableBytes out) const override {
-    const QuantizedLayout layout(id_, plan);
-    if (layout.is_identity()) return raw_codec().encode(plan, page, out);
-    const PageShape& shape = plan.shape;
-    HEADRACE_CHECK(out.size() >= layout.bytes(), "room for a page");
-    Tile tile;
-    std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
-    if (!means.empty()) find_means(plan, page, tile, means);
-    std::ranges::copy(std::as_bytes(std::span(means)), out.begin());
-    std::byte* at = out.data() + layout.mean_bytes();
-    const std::uint32_t rotated = rotated_dims(shape.head_dim);
-    for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
-      const TileBits bits = layout.bits(i);
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        kernels().load_tile(head_of(shape, page.data(), head), i, tile.k.data(), tile.v.data());
-        if (bits.key == 4) {
-          kernels().shift_tile(tile.k.data(), &means[head * shape.head_dim], -1.0F, shape.head_dim);
-          kernels().rotate_tile(tile.k.data(), rotated, rotation_factor(rotated), shape.head_dim);
-        }
-        at += quantize(bits.key, tile.k.data(), shape.head_dim, at);
-        at += quantize(bits.value, tile.v.data(), shape.head_dim, at);
-      }
-    }
-    return static_cast<std::uint64_t>(at - out.data());
-  }
-
-  Result<void> decode(const PagePlan& plan, Bytes encoded, MutableBytes page) const override {
-    const QuantizedLayout layout(id_, plan);
-    if (layout.is_identity()) return raw_codec().decode(plan, encoded, page);
-    const PageShape& shape = plan.shape;
-    if (encoded.size() != layout.bytes()) {
-      return Error{ErrorCode::corrupt, "a quantised page has another length than its tokens need"};
-    }
-    Tile tile;
-    std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
-    std::ranges::copy(encoded.first(layout.mean_bytes()),
-                      std::as_writable_bytes(std::span(means)).begin());
-    const std::byte* at = encoded.data() + layout.mean_bytes();
-    const std::uint32_t rotated = rotated_dims(shape.head_dim);
-    if (layout.tiles() < shape.tiles()) std::ranges::fill(page, std::byte{0});
-    for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
-      const TileBits bits = layout.bits(i);
-      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-        at += restore(bits.key, at, shape.head_dim, tile.k.data());
-        at += restore(bits.value, at, shape.head_dim, tile.v.data());
-        if (bits.key == 4) {
-          kernels().rotate_tile(tile.k.data(), rotated, rotation_factor(rotated), shape.head_dim);
-          kernels().shift_tile(tile.k.data(), &means[head * shape.head_dim], 1.0F, shape.head_dim);
-        }
-        kernels().store_tile(tile.k.data(), tile.v.data(), i, head_of(shape, page.data(), head));
-      }
-    }
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      clear_tokens(head_of(shape, page.data(), head), plan.tokens_held);
-    }
-    return {};
-  }
-
- private:
-  static std::size_t quantize(std::uint32_t bits, const float* x, std::uint32_t head_dim,
-                              std::byte* out) {
-    return bits == 8 ? kernels().quantize_tile_8(x, head_dim, out)
-                     : kernels().quantize_tile_4(x, head_dim, out);
-  }
-  static std::size_t restore(std::uint32_t bits, const std::byte* in, std::uint32_t head_dim,
-                             float* x) {
-    if (bits == 8) {
-      kernels().restore_tile_8(in, head_dim, x);
-      return kernel::tile_bytes_8(head_dim);
-    }
-    kernels().restore_tile_4(in, head_dim, x);
-    return kernel::tile_bytes_4(head_dim);
-  }
-  static void find_means(const PagePlan& plan, Bytes page, Tile& tile,
-                         std::span<std::uint16_t> means) {
-    const PageShape& shape = plan.shape;
-    const std::size_t values = std::size_t{tile_tokens} * shape.head_dim;
-    std::vector<float> sums(values);
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      std::ranges::fill(sums, 0.0F);
-      for (std::uint32_t i = 0; i < HeldTiles(shape, plan.tokens_held).tiles(); ++i) {
-        kernels().load_tile(head_of(shape, page.data(), head), i, tile.k.data(), tile.v.data());
-        for (std::size_t j = 0; j < values; ++j) sums[j] += tile.k[j];
-      }
-      kernels().tile_means(sums.data(), plan.tokens_held, shape.head_dim,
-                           &means[head * shape.head_dim]);
-    }
-  }
-
-  CodecId id_;
-};
-
 }  // namespace
 
-PageHead head_of(const PageShape& shape, std::byte* page, std::uint32_t head) {
-  return {page + shape.k_offset(head), page + shape.v_offset(head), shape.type, shape.tokens,
+PageHead page_head(const PageShape& shape, const std::byte* page, std::uint32_t head) {
+  auto* bytes = const_cast<std::byte*>(page);
+  return {bytes + shape.k_offset(head), bytes + shape.v_offset(head), shape.type, shape.tokens,
           shape.head_dim};
-}
-PageHead head_of(const PageShape& shape, const std::byte* page, std::uint32_t head) {
-  // PageHead has no const twin; load_tile() only reads.
-  return head_of(shape, const_cast<std::byte*>(page), head);
 }
 
 void clear_tokens(const PageHead& page, std::uint32_t from) {
@@ -183,6 +73,118 @@ void clear_tokens(const PageHead& page, std::uint32_t from) {
   }
   std::memset(values + whole * head_dim * value, 0, (tile_tokens - whole) * head_dim * value);
 }
+
+void find_key_means(const PageHead& page, std::uint32_t tokens_held, TileValues& tile,
+                    std::uint16_t* means) {
+  std::vector<float> sums(std::size_t{tile_tokens} * page.head_dim);
+  for (std::uint32_t first = 0; first < tokens_held; first += tile_tokens) {
+    kernels().load_tile(page, first / tile_tokens, tile.k.data(), tile.v.data());
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += tile.k[i];
+  }
+  kernels().tile_means(sums.data(), tokens_held, page.head_dim, means);
+}
+
+void center_keys(float* k, const std::uint16_t* means, std::uint32_t head_dim) {
+  const std::uint32_t rotated = rotated_dims(head_dim);
+  kernels().shift_tile(k, means, -1.0F, head_dim);
+  kernels().rotate_tile(k, rotated, rotation_factor(rotated), head_dim);
+}
+
+void uncenter_keys(float* k, const std::uint16_t* means, std::uint32_t head_dim) {
+  const std::uint32_t rotated = rotated_dims(head_dim);
+  kernels().rotate_tile(k, rotated, rotation_factor(rotated), head_dim);
+  kernels().shift_tile(k, means, 1.0F, head_dim);
+}
+
+std::size_t quantize_tile(std::uint32_t bits, const float* x, std::uint32_t head_dim,
+                          std::byte* out) {
+  return bits == 8 ? kernels().quantize_tile_8(x, head_dim, out)
+                   : kernels().quantize_tile_4(x, head_dim, out);
+}
+
+std::size_t restore_tile(std::uint32_t bits, const std::byte* in, std::uint32_t head_dim,
+                         float* x) {
+  if (bits == 8) {
+    kernels().restore_tile_8(in, head_dim, x);
+    return kernel::tile_bytes_8(head_dim);
+  }
+  kernels().restore_tile_4(in, head_dim, x);
+  return kernel::tile_bytes_4(head_dim);
+}
+
+namespace {
+
+class QuantizedCodec final : public Codec {
+ public:
+  explicit QuantizedCodec(CodecId id) : id_(id) {}
+  CodecId id() const override { return id_; }
+  bool is_lossless() const override { return false; }
+  std::uint64_t encoded_bytes_max(const PageShape& shape) const override {
+    return QuantizedLayout(id_, {shape, shape.tokens, 0, 0, 0}).bytes();
+  }
+
+  std::uint64_t encode(const PagePlan& plan, Bytes page, MutableBytes out) const override {
+    const QuantizedLayout layout(id_, plan);
+    if (layout.is_identity()) return raw_codec().encode(plan, page, out);
+    const PageShape& shape = plan.shape;
+    HEADRACE_CHECK(out.size() >= layout.bytes(), "room for a page");
+    TileValues tile;
+    std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
+    for (std::uint32_t head = 0; !means.empty() && head < shape.kv_heads; ++head) {
+      find_key_means(page_head(shape, page.data(), head), plan.tokens_held, tile,
+                     &means[head * shape.head_dim]);
+    }
+    std::ranges::copy(std::as_bytes(std::span(means)), out.begin());
+    std::byte* at = out.data() + layout.mean_bytes();
+    for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
+      const TileBits bits = layout.bits(i);
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        kernels().load_tile(page_head(shape, page.data(), head), i, tile.k.data(), tile.v.data());
+        if (bits.key == 4) {
+          center_keys(tile.k.data(), &means[head * shape.head_dim], shape.head_dim);
+        }
+        at += quantize_tile(bits.key, tile.k.data(), shape.head_dim, at);
+        at += quantize_tile(bits.value, tile.v.data(), shape.head_dim, at);
+      }
+    }
+    return static_cast<std::uint64_t>(at - out.data());
+  }
+
+  Result<void> decode(const PagePlan& plan, Bytes encoded, MutableBytes page) const override {
+    const QuantizedLayout layout(id_, plan);
+    if (layout.is_identity()) return raw_codec().decode(plan, encoded, page);
+    const PageShape& shape = plan.shape;
+    if (encoded.size() != layout.bytes()) {
+      return Error{ErrorCode::corrupt, "a quantised page has another length than its tokens need"};
+    }
+    TileValues tile;
+    std::vector<std::uint16_t> means(layout.mean_bytes() / 2);
+    std::ranges::copy(encoded.first(layout.mean_bytes()),
+                      std::as_writable_bytes(std::span(means)).begin());
+    const std::byte* at = encoded.data() + layout.mean_bytes();
+    if (layout.tiles() < shape.tiles()) std::ranges::fill(page, std::byte{0});
+    for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
+      const TileBits bits = layout.bits(i);
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        at += restore_tile(bits.key, at, shape.head_dim, tile.k.data());
+        at += restore_tile(bits.value, at, shape.head_dim, tile.v.data());
+        if (bits.key == 4) {
+          uncenter_keys(tile.k.data(), &means[head * shape.head_dim], shape.head_dim);
+        }
+        kernels().store_tile(tile.k.data(), tile.v.data(), i, page_head(shape, page.data(), head));
+      }
+    }
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      clear_tokens(page_head(shape, page.data(), head), plan.tokens_held);
+    }
+    return {};
+  }
+
+ private:
+  CodecId id_;
+};
+
+}  // namespace
 
 QuantizedLayout::QuantizedLayout(CodecId id, const PagePlan& plan)
     : id_(id), plan_(plan), tiles_(HeldTiles(plan.shape, plan.tokens_held).tiles()) {}

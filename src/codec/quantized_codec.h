@@ -2,6 +2,7 @@
 // entropy-code such pages.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -46,13 +47,31 @@ class QuantizedLayout {
   std::uint32_t tiles_;
 };
 
-/// A kv head of a pool page, to read tiles from with load_tile().
-kernel::PageHead head_of(const PageShape& shape, const std::byte* page, std::uint32_t head);
-/// The same, to write.
-kernel::PageHead head_of(const PageShape& shape, std::byte* page, std::uint32_t head);
+/// K or V of 16 tokens in one head: f32 [dim][16 tokens].
+struct TileValues {
+  static constexpr std::size_t head_dim_max = 1024;
+  alignas(64) std::array<float, tile_tokens * head_dim_max> k;
+  alignas(64) std::array<float, tile_tokens * head_dim_max> v;
+};
 
-/// Zeros the rows from token `from` to the end of its tile, as the pool has them behind those held.
+/// One kv head of a pool page. Has no const twin: a reader of the page gets one too.
+kernel::PageHead page_head(const PageShape& shape, const std::byte* page, std::uint32_t head);
+
+/// Rows behind the tokens that are held are zero bytes in the pool.
 void clear_tokens(const kernel::PageHead& page, std::uint32_t from);
+
+/// Keys of 4 bits: the means of their dims, f16 [dim], ...
+void find_key_means(const kernel::PageHead& page, std::uint32_t tokens_held, TileValues& tile,
+                    std::uint16_t* means);
+/// ... without which and rotated they are quantised, ...
+void center_keys(float* k, const std::uint16_t* means, std::uint32_t head_dim);
+/// ... and the way back.
+void uncenter_keys(float* k, const std::uint16_t* means, std::uint32_t head_dim);
+
+/// K or V of a tile in 8 or 4 bits. Both return its bytes.
+std::size_t quantize_tile(std::uint32_t bits, const float* x, std::uint32_t head_dim,
+                          std::byte* out);
+std::size_t restore_tile(std::uint32_t bits, const std::byte* in, std::uint32_t head_dim, float* x);
 
 /// Whether a tile holds the first tokens of a text, which draw much attention whatever they say.
 constexpr bool is_sink(const PagePlan& plan, std::uint32_t tile) {

@@ -20,6 +20,7 @@ enum class CodecId : std::uint16_t {
   q8 = 2,         ///< 8 bits a value
   k8v4 = 3,       ///< keys 8 bits, values 4
   q4 = 4,         ///< 4 bits a value
+  map = 5,        ///< what a precision map says, head by head
   q8_delta = 18,  ///< those two, entropy-coded
   k8v4_delta = 19,
   // 20 was q4, entropy-coded.

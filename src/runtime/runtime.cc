@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "cache/replay.h"
+#include "codec/map_codec.h"
 #include "runtime/open_options.h"
 #include "runtime/sequence.h"
 
@@ -87,7 +88,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.model = file_->digest(*parallel_);
   store.numerics = numerics_digest(*model_);
   store.reuse = checked.kv.reuse;
-  HEADRACE_TRY_ASSIGN(store.codec, find_codec(checked.kv.codec));
+  HEADRACE_TRY_ASSIGN(store.codec, open_codec(checked.kv.codec, store.model));
   // What defines a page is also what is kept of it.
   if (!store.codec->is_lossless()) store.disk_codec = store.host_codec = store.codec;
   HEADRACE_TRY_ASSIGN(store_, PageStore::open(env_, store));
@@ -98,6 +99,22 @@ Result<void> Runtime::load(const EngineOptions& options) {
   forward_ = std::make_unique<ForwardPass>(std::move(forward));
   chunk_tokens_ = checked.chunk_tokens;
   return {};
+}
+
+Result<const Codec*> Runtime::open_codec(const std::string& name, const Digest128& model) {
+  constexpr std::string_view prefix = "map:";
+  if (!name.starts_with(prefix)) return find_codec(name);
+  const std::string path = name.substr(prefix.size());
+  HEADRACE_TRY_ASSIGN(const std::string text, env_.read_file(path));
+  const auto of_map = [&](const Error& error) {
+    return Error{error.code, "precision map '" + path + "': " + error.message};
+  };
+  Result<PrecisionMap> map = parse_precision_map(text);
+  if (!map.ok()) return of_map(map.error());
+  const auto checked = check_precision_map(*map, {to_hex(model), info_.layers, info_.kv_heads});
+  if (!checked.ok()) return of_map(checked.error());
+  map_codec_ = new_map_codec(std::move(map).value());
+  return map_codec_.get();
 }
 
 Result<std::unique_ptr<Sequence>> Runtime::new_sequence(const SequenceOptions& options) {

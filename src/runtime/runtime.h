@@ -20,6 +20,7 @@ class Runtime final : public Engine {
   static Result<std::unique_ptr<Engine>> open(Env& env, const EngineOptions& options);
 
   const ModelInfo& model() const override { return info_; }
+  std::string model_digest() const override { return to_hex(store_->options().model); }
   std::uint32_t context() const override { return context_; }
   KvStats kv_stats() const override { return store_->stats(); }
   const char* instruction_set() const override { return kernel::kernels().name; }
@@ -85,6 +86,8 @@ class Runtime final : public Engine {
   explicit Runtime(Env& env) : env_(env) {}
   Result<void> step_alone(const StepPart& part, const RowLogits& on_logits);
   Result<void> load(const EngineOptions& options);
+  /// Of KvOptions::codec.
+  Result<const Codec*> open_codec(const std::string& name, const Digest128& model);
   /// Reserves and starts as many of `parts` as there are slots for. Errors: of the first one.
   Result<std::size_t> begin(std::span<const StepPart> parts);
   /// Brings a lost page back, and before it those that it needs: at most `rebuilds_left` together.
@@ -97,6 +100,7 @@ class Runtime final : public Engine {
   std::unique_ptr<ModelFile> file_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Vocabulary> vocabulary_;
+  std::unique_ptr<Codec> map_codec_;  // the store's, if it has a precision map
   std::unique_ptr<PageStore> store_;
   std::unique_ptr<ForwardPass> forward_;
   ModelInfo info_;

@@ -38,7 +38,7 @@ TEST_F(Command, HelpNamesEveryCommandAndTeaches) {
   const auto help = run_command({"--help"});
   EXPECT_EQ(help.exit_code, 0) << help.err;
   for (const char* command :
-       {"run", "chat", "perplexity", "inspect", "bench", "sessions", "verify"}) {
+       {"run", "chat", "perplexity", "calibrate", "inspect", "bench", "sessions", "verify"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     const auto own = run_command({command, "--help"});
     EXPECT_EQ(own.exit_code, 0) << own.err;
@@ -178,6 +178,44 @@ TEST_F(Command, PerplexityAgainstFullFindsNoDifference) {
   EXPECT_GT(json["perplexity"].get<double>(), 1.0);
   EXPECT_GT(json["tokens_scored"].get<std::uint64_t>(), 0U);
   EXPECT_LE(json["kv_bytes_peak"].get<std::uint64_t>(), tight_memory);
+}
+
+TEST_F(Command, CalibrateMakesAMapThatRunsAndIsRefusedElsewhere) {
+  const std::string map = directory_.path_of("tiny.map");
+  const Arguments sizes = {"--context", "64", "--block-tokens", "16"};
+  const Json json = parse_json(
+      run_command(Arguments{"calibrate", "-m", model_, "-f", file_with(made_up_text(2000)), "--out",
+                            map, "--last", "16", "--bits", "6", "--json"} +
+                  sizes));
+  ASSERT_EQ(json["measured"].size(), 4U);
+  EXPECT_EQ(json["measured"][0]["codec"], "the map");
+  EXPECT_LE(json["measured"][0]["bits"].get<double>(), 6.0);
+  EXPECT_GT(json["measured"][0]["kl_mean"].get<double>(), 0.0);
+  EXPECT_LT(json["measured"][1]["kl_mean"].get<double>(),
+            json["measured"][0]["kl_mean"].get<double>())
+      << "q8 loses less";
+  bool any_loss = false;
+  for (const Json& head : json["heads"]) any_loss |= head["kl_key_q4"].get<double>() > 0;
+  EXPECT_TRUE(any_loss);
+
+  const Arguments mapped = {
+      "run", "-m",     model_,         "--raw",          "-p", made_up_text(60), "-n",
+      "8",   "--json", "--ignore-eos", "--block-tokens", "16", "--kv-codec",     "map:" + map};
+  EXPECT_EQ(parse_json(run_command(mapped))["tokens"].size(), 8U);
+
+  const std::string text = read_bytes(map);
+  const auto refuse = [&](const std::string& changed, int exit_code, const std::string& mentions) {
+    write_bytes(map, changed);
+    expect_one_line_error(run_command(mapped), exit_code, mentions);
+  };
+  std::string other = text;
+  char& digit = other[other.find("model ") + 6];
+  digit = digit == 'a' ? 'b' : 'a';
+  refuse(other, exit_usage, "make one for this model with headrace calibrate");
+  refuse(text.substr(0, text.find("\n3 ")), exit_usage, "layer 3 and those after it are missing");
+  refuse("", exit_usage, "headrace calibrate");
+  std::filesystem::remove(map);
+  expect_one_line_error(run_command(mapped), exit_usage, map);
 }
 
 TEST_F(Command, InspectTellsGeometryAndCosts) {

@@ -129,6 +129,28 @@ TEST_F(Store, OfAnotherModelIsNotTakenOver) {
   EXPECT_EQ(again["tokens"], first["tokens"]);
 }
 
+TEST_F(Store, OfAnotherPrecisionMapIsNotTakenOver) {
+  const std::string map = directory_.path_of("a.map");
+  const auto calibrated =
+      run_command({"calibrate", "-m", model_, "-f", file_with(made_up_text(2000)), "--out", map,
+                   "--context", "64", "--last", "16", "--block-tokens", "16", "--bits", "6"});
+  ASSERT_EQ(calibrated.exit_code, 0) << calibrated.err;
+  const Arguments run = run_tiny({"--kv-codec", "map:" + map});
+  const Json first = parse_json(run_command(run));
+  const std::string text = read_bytes(map);
+  std::string changed = text;  // K of one head
+  const std::size_t head = changed.find(' ', changed.find("\n3 ") + 1) + 1;
+  changed.replace(head, changed.find('/', head) - head,
+                  changed.compare(head, 2, "q8") == 0 ? "q4" : "q8");
+  write_bytes(map, changed);
+  EXPECT_EQ(parse_json(run_command(run))["reused_tokens"], 0);
+  write_bytes(map, "# the same but for this line\n" + text);
+  const Json again = parse_json(run_command(run));
+  EXPECT_GT(again["reused_tokens"], 0);
+  EXPECT_EQ(again["tokens"], first["tokens"]);
+  EXPECT_EQ(again["pages_damaged"], 0);
+}
+
 TEST_F(Store, OfARunThatWasKilledInTheMiddleOfAnAnswerIsOfUse) {
   const Json first = parse_json(run_command(run_tiny()));
   CommandOptions options;
