@@ -30,7 +30,8 @@ TEST_F(Program, WithoutACommandItNamesThem) {
   EXPECT_EQ(run({}), exit_usage);
   EXPECT_EQ(
       err.str(),
-      "headrace: error: which command? run, chat, sessions, perplexity, calibrate, inspect, bench, trace or "
+      "headrace: error: which command? run, chat, sessions, perplexity, calibrate, inspect, bench, "
+      "trace or "
       "verify; see `headrace --help`\n");
 }
 

@@ -164,7 +164,7 @@ std::string to_text(const PrecisionMap& map) {
       const HeadPrecision head = map.head(layer, kv_head);
       text += std::string(" ") + to_string(head.key) + "/" + to_string(head.value);
     }
-    text += "\n";
+    text += '\n';
   }
   return text;
 }
