@@ -161,9 +161,8 @@ Result<void> SessionStore::export_to(const std::string& name, const std::string&
     if (!block.ok()) break;  // those behind it are of no use without it
     HEADRACE_TRY(file.begin_block(*block));
     for (std::uint32_t layer = 0; layer < session.layers; ++layer) {
-      Result<void> read =
-          finish(*tier, tier->submit_get(page_identity(session, *block, key, layer),
-                                         block->checksums[layer], page));
+      Result<void> read = finish(*tier, tier->submit_get(page_identity(session, *block, key, layer),
+                                                         block->checksums[layer], page));
       if (failed_to_read(read)) return read;
       HEADRACE_TRY(file.add_page(read.ok() ? Bytes(page) : Bytes()));
     }
