@@ -29,11 +29,17 @@ Result<std::span<const PageView>> BlockStream::next() {
   const std::uint32_t block_tokens = store_->options().shape.tokens;
   for (; table_->first_position(block_) < end_; ++block_) {
     const std::uint32_t first = table_->first_position(block_);
-    std::optional<SlotIndex> slot = table_->page(layer_, block_).slot;
+    const PageEntry& page = table_->page(layer_, block_);
     if (fills_ != nullptr) {
       store_->reap();
       fills_->pump();
+      // What is loaded ahead for later steps may have filled the tier's queue.
+      while (batch_.empty() && !page.slot && fills_->front(layer_, block_) == nullptr) {
+        store_->wait();
+        fills_->pump();
+      }
     }
+    std::optional<SlotIndex> slot = page.slot;
     const Fill* fill = fills_ == nullptr ? nullptr : fills_->front(layer_, block_);
     if (!slot || fill != nullptr) {
       // Attention has something to do while the next page arrives.
