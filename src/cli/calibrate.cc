@@ -85,7 +85,8 @@ class Calibrator {
     const ModelInfo& model = full_->model();
     Calibration result;
     PrecisionMap& map = result.map;
-    HEADRACE_TRY_ASSIGN(map.model, digest_of_target());
+    map.model = full_->model_digest();
+    HEADRACE_TRY_ASSIGN(const std::string target, digest_of_target());
     map.kv_heads = model.kv_heads;
     map.heads.resize(std::size_t{model.layers} * model.kv_heads);
     constexpr std::uint64_t runs_to_compare = 5;
@@ -119,6 +120,7 @@ class Calibrator {
     HEADRACE_TRY(compare("k8v4", "k8v4", bits_of_codec(k8v4, model.layers)));
     HEADRACE_TRY(compare("q4", "q4", bits_of_codec(q4, model.layers)));
     progress_.finish();
+    map.model = target;
     return result;
   }
 

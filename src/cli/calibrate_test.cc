@@ -56,6 +56,7 @@ class Calibrate : public CommandTest {
     EXPECT_TRUE(text.ok()) << text.error().message;
     const auto map = parse_precision_map(*text);
     EXPECT_TRUE(map.ok()) << map.error().message;
+    EXPECT_EQ(map->model, FakeEngine().digest) << "of the model that is measured";
     return change_of(*map);
   }
   PrecisionMap map_at(const std::string& path) {
