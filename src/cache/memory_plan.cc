@@ -160,6 +160,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   MemoryPlan plan;
   plan.blocks_max = blocks_of(options);
   plan.index_blocks = index_blocks(options);
+  plan.slot_books_bytes = bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
   const std::uint64_t slot_bytes = PagePool::slot_bytes(options.shape);
   const std::uint64_t full = full_memory_bytes(options);
   plan.limit_bytes = options.memory_bytes == 0 ? full : options.memory_bytes;
@@ -170,8 +171,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   } else {
     plan.io_bytes = io_bytes(options);
     const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);
-    const std::uint64_t per_slot =
-        slot_bytes + bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
+    const std::uint64_t per_slot = slot_bytes + plan.slot_books_bytes;
     const std::uint64_t most =
         all_pages(options, sequences_with_rebuild(options)) + stream_slots_max;
     if (options.memory_bytes == 0) plan.limit_bytes = fixed + most * per_slot;
@@ -184,7 +184,6 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   }
   plan.pool_bytes = plan.slots * slot_bytes;
   plan.bookkeeping_bytes = bookkeeping_bytes(options, plan.slots);
-  plan.slot_books_bytes = bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
   return plan;
 }
 

@@ -8,7 +8,7 @@
 #include "cache/block_record.h"
 #include "cache/page_store.h"
 #include "cache/session_store.h"
-#include "page/clear_tokens.h"
+#include "page/shape.h"
 #include "tier/disk_tier.h"
 
 namespace headrace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "page/clear_tokens.h"
+#include "page/shape.h"
 
 namespace headrace {
 

@@ -16,6 +16,7 @@
 #include "codec/held_tiles.h"
 #include "codec/quantized_codec.h"
 #include "kernel/kernels.h"
+#include "page/shape.h"
 
 namespace headrace {
 namespace {
@@ -327,7 +328,6 @@ void join_page(const PagePlan& plan, const LevelLayout& layout, Levels& levels, 
   std::vector<float> key_steps(tile_values);
   alignas(64) std::array<float, lanes> value_steps;
   const std::byte* kept = levels.kept.data();
-  if (layout.tiles < plan.shape.tiles()) std::ranges::fill(page, std::byte{0});
   for (std::uint32_t head = 0; head < plan.shape.kv_heads; ++head) {
     const std::size_t channel = std::size_t{head} * head_dim;
     for (std::uint32_t d = 0; d < head_dim; ++d) {
@@ -355,8 +355,8 @@ void join_page(const PagePlan& plan, const LevelLayout& layout, Levels& levels, 
       }
       kernels().store_tile(k.data(), v.data(), tile, target);
     }
-    clear_tokens(target, plan.tokens_held);
   }
+  clear_tokens(plan.shape, plan.tokens_held, page);
 }
 
 class LevelCodec final : public Codec {

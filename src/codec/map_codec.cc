@@ -10,6 +10,7 @@
 #include "codec/held_tiles.h"
 #include "codec/quantized_codec.h"
 #include "kernel/kernels.h"
+#include "page/shape.h"
 
 namespace headrace {
 namespace {
@@ -128,14 +129,12 @@ class MapCodec final : public Codec {
     if (encoded.size() != bytes) {
       return Error{ErrorCode::corrupt, "a page of a map has another length than its heads need"};
     }
-    if (HeldTiles(plan.shape, plan.tokens_held).tiles() < plan.shape.tiles()) {
-      std::ranges::fill(page, std::byte{0});
-    }
     const std::byte* at = encoded.data() + kv_heads;
     for (std::uint32_t head = 0; head < kv_heads; ++head) {
       decode_head(layouts[head], plan, head, at, page);
       at += layouts[head].key_bytes() + layouts[head].value_bytes();
     }
+    clear_tokens(plan.shape, plan.tokens_held, page);
     return {};
   }
 
@@ -190,7 +189,6 @@ class MapCodec final : public Codec {
     layout.for_each_raw_part(head, [&](std::size_t to, std::size_t from, std::size_t bytes) {
       std::memcpy(page.data() + to, in + from, bytes);
     });
-    clear_tokens(target, plan.tokens_held);
   }
 
   PrecisionMap map_;

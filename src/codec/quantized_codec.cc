@@ -11,6 +11,7 @@
 #include "codec/group_layout.h"
 #include "codec/held_tiles.h"
 #include "kernel/kernels.h"
+#include "page/shape.h"
 
 namespace headrace {
 
@@ -34,44 +35,6 @@ PageHead page_head(const PageShape& shape, const std::byte* page, std::uint32_t 
   auto* bytes = const_cast<std::byte*>(page);
   return {bytes + shape.k_offset(head), bytes + shape.v_offset(head), shape.type, shape.tokens,
           shape.head_dim};
-}
-
-void clear_tokens(const PageHead& page, std::uint32_t from) {
-  const std::uint32_t tile = from / tile_tokens;
-  const std::uint32_t column = from % tile_tokens;
-  if (column == 0) return;
-  const std::size_t head_dim = page.head_dim;
-  const std::size_t value = page.type == KvType::f32 ? 4 : page.type == KvType::q8 ? 1 : 2;
-  const bool is_paired = page.type == KvType::bf16 || page.type == KvType::i16;
-  // K: [dims / together][16 tokens][together]
-  const std::size_t together = page.type == KvType::q8 ? 4 : is_paired ? 2 : 1;
-  const std::size_t unit = together * value;
-  const auto clear_columns = [&](std::byte* rows, std::size_t count, std::size_t bytes) {
-    for (std::size_t row = 0; row < count; ++row) {
-      std::memset(rows + (row * tile_tokens + column) * bytes, 0, (tile_tokens - column) * bytes);
-    }
-  };
-  std::size_t tile_bytes = tile_tokens * head_dim * value;
-  if (page.type == KvType::q8) {
-    tile_bytes += head_dim / 32 * tile_tokens * 2;
-    const std::size_t scales = tile * tile_bytes + tile_tokens * head_dim;
-    clear_columns(page.k + scales, head_dim / 32, 2);
-    clear_columns(page.v + scales, head_dim / 32, 2);
-  }
-  if (page.type == KvType::i16) {
-    clear_columns(page.k + page.tokens * head_dim * 2 + tile * tile_tokens * 2, 1, 2);
-  }
-  clear_columns(page.k + tile * tile_bytes, head_dim / together, unit);
-  // V: [token][dim], or [token / 2][dim][2]
-  std::byte* values = page.v + tile * tile_bytes;
-  std::size_t whole = column;
-  if (is_paired && column % 2 != 0) {
-    for (std::size_t dim = 0; dim < head_dim; ++dim) {
-      std::memset(values + ((column / 2) * head_dim + dim) * 4 + 2, 0, 2);
-    }
-    ++whole;
-  }
-  std::memset(values + whole * head_dim * value, 0, (tile_tokens - whole) * head_dim * value);
 }
 
 void find_key_means(const PageHead& page, std::uint32_t tokens_held, TileValues& tile,
@@ -162,7 +125,6 @@ class QuantizedCodec final : public Codec {
     std::ranges::copy(encoded.first(layout.mean_bytes()),
                       std::as_writable_bytes(std::span(means)).begin());
     const std::byte* at = encoded.data() + layout.mean_bytes();
-    if (layout.tiles() < shape.tiles()) std::ranges::fill(page, std::byte{0});
     for (std::uint32_t i = 0; i < layout.tiles(); ++i) {
       const TileBits bits = layout.bits(i);
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
@@ -174,9 +136,7 @@ class QuantizedCodec final : public Codec {
         kernels().store_tile(tile.k.data(), tile.v.data(), i, page_head(shape, page.data(), head));
       }
     }
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      clear_tokens(page_head(shape, page.data(), head), plan.tokens_held);
-    }
+    clear_tokens(shape, plan.tokens_held, page);
     return {};
   }
 

@@ -1,5 +1,5 @@
-// What a quantised page is made of, and parts of the codec that writes it, for those that
-// entropy-code such pages.
+// What a quantised page is made of, and parts of the codec that writes it, for codecs that
+// entropy-code such pages or mix them with raw ones.
 #pragma once
 
 #include <array>
@@ -56,9 +56,6 @@ struct TileValues {
 
 /// One kv head of a pool page. Has no const twin: a reader of the page gets one too.
 kernel::PageHead page_head(const PageShape& shape, const std::byte* page, std::uint32_t head);
-
-/// Rows behind the tokens that are held are zero bytes in the pool.
-void clear_tokens(const kernel::PageHead& page, std::uint32_t from);
 
 /// Keys of 4 bits: the means of their dims, f16 [dim], ...
 void find_key_means(const kernel::PageHead& page, std::uint32_t tokens_held, TileValues& tile,

@@ -39,4 +39,8 @@ struct PageShape {
   std::uint64_t bytes() const { return kv_heads * head_bytes(); }
 };
 
+/// Makes the tokens of `page`, shape.bytes(), zero from one on: what it holds of rows that were
+/// written and not kept must not be part of its bytes when it is sealed.
+void clear_tokens(const PageShape& shape, std::uint32_t first_token, MutableBytes page);
+
 }  // namespace headrace

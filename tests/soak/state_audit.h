@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "page/clear_tokens.h"
+#include "page/shape.h"
 #include "runtime/sequence.h"
 
 namespace headrace::test {

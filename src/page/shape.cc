@@ -1,4 +1,4 @@
-#include "page/clear_tokens.h"
+#include "page/shape.h"
 
 #include <algorithm>
 #include <cstring>
