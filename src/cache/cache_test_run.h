@@ -138,6 +138,19 @@ inline Result<FakeOutputs> run_step(SequenceCache& sequence, const FakeModel& mo
   }
 }
 
+/// As Runtime::save_session().
+inline Result<void> save_sequence(SequenceCache& sequence, const FakeModel& model,
+                                  const SessionRecord& session) {
+  int rebuilds_left = 200;
+  while (true) {
+    Result<void> saved = sequence.save(session);
+    if (saved.ok() || saved.error().code != ErrorCode::page_lost) return saved;
+    const std::optional<PagePlace> lost = sequence.lost_for_save();
+    if (!lost) return saved;
+    HEADRACE_TRY(replay_lost(sequence, model, *lost, rebuilds_left));
+  }
+}
+
 /// Looks into the books of a store and its sequences between two steps, and remembers what must
 /// never change.
 class Auditor {
@@ -247,6 +260,10 @@ class Reader {
   FakeModel& model() { return model_; }
   std::size_t position() const { return sequence_->tokens().size(); }
   bool done() const { return position() == text_.size(); }
+
+  Result<void> save(const SessionRecord& session) {
+    return save_sequence(*sequence_, model_, session);
+  }
 
   /// Takes over what other texts have left, all but the last token.
   std::uint32_t take_cached() {

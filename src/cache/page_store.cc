@@ -65,7 +65,9 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   std::uint64_t tier_bytes = 0;
   for (const TierState& state : store->tiers_) tier_bytes += state.tier->memory_bytes();
   HEADRACE_CHECK(tier_bytes <= plan.io_bytes, "the tiers hold more memory than was planned");
-  if (options.keep_disk) store->recover();
+  if (options.keep_disk) {
+    HEADRACE_TRY(store->recover());
+  }
   return store;
 }
 

@@ -177,7 +177,8 @@ class PageStore {
   Result<void> store(Block& block, std::uint32_t layer, SlotIndex slot);
   // Sessions, and what else outlives the process (options.keep_disk).
   bool keeps_sessions() const { return options_.keep_disk; }
-  /// Makes the pages of a sealed block durable with the next sync.
+  /// Makes the pages of a sealed block durable with the next sync. Errors: page_lost (one is
+  /// nowhere, also when what a process before left does not verify), out_of_budget, io.
   Result<void> persist(Block& block);
   /// The same for what an open block holds so far: a tail.
   Result<Block*> save_tail(Block& open, std::span<const TokenId> tokens);
@@ -234,7 +235,7 @@ class PageStore {
 
   // What outlives the process.
   std::uint8_t disk_bit() const { return static_cast<std::uint8_t>(1U << (tiers_.size() - 1)); }
-  void recover();
+  Result<void> recover();
   bool recover(const Digest128& key, const BlockRecord& record);
   void erase_from_disk(const Digest128& key);
   std::vector<std::byte> description_of(const Block& block) const;
@@ -253,6 +254,7 @@ class PageStore {
   void count_session(const SessionRecord& session, std::int32_t change);
   Result<void> check_described(const SessionRecord& session) const;
   Result<void> persist_used(Block& block);
+  Result<void> write_lacking(Block& open, Block& tail);
 
   // Blocks.
   /// The same for the same text, also when it is read again later.

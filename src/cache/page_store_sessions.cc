@@ -15,7 +15,9 @@ namespace headrace {
 
 // --- What a process before left ---------------------------------------------------------------
 
-void PageStore::recover() {
+/// Errors: io (what sessions need is not known, so that it could not be spared).
+Result<void> PageStore::recover() {
+  HEADRACE_TRY_ASSIGN(const std::vector<SessionRecord> sessions, read_sessions(*disk_));
   struct Found {
     Digest128 key;
     BlockRecord record;
@@ -38,7 +40,8 @@ void PageStore::recover() {
     // What only lacks a parent that could not be read now is whole again next time.
     if (!recover(block.key, block.record) && all_read) erase_from_disk(block.key);
   }
-  for (const SessionRecord& session : read_sessions(*disk_)) count_session(session, 1);
+  for (const SessionRecord& session : sessions) count_session(session, 1);
+  return {};
 }
 
 /// False: the block cannot be used.
@@ -179,17 +182,38 @@ Result<void> PageStore::persist_used(Block& block) {
     } else if (page.stored != 0) {
       HEADRACE_TRY(copy_to_disk(block, layer));
     }
+    // Layers with a window may have let theirs go.
+    if (options_.window(layer) == 0 && !page.exists()) {
+      return Error{ErrorCode::page_lost, "a page of the text was damaged on disk"};
+    }
   }
   return put_on_disk(block, slots);
 }
 
-/// A page that is in a faster tier only.
+/// Pages of a tail that were not found whole, out of the open block that begins with the same rows.
+Result<void> PageStore::write_lacking(Block& open, Block& tail) {
+  std::vector<std::optional<SlotIndex>> slots(options_.layers);
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    const PageEntry& page = tail.pages[layer];
+    while (page.writing || page.loading) wait();
+    const bool is_stored =
+        (page.stored & disk_bit()) != 0 && disk_->has_verified({tail.key, layer});
+    if (page.slot || is_stored || !open.pages[layer].slot) continue;
+    const MutableBytes bytes = pool_.bytes(*open.pages[layer].slot);
+    clear_tokens(options_.shape, static_cast<std::uint32_t>(tail.tokens.size()), bytes);
+    if (hash_bytes(bytes) == page.checksum) slots[layer] = open.pages[layer].slot;
+  }
+  HEADRACE_TRY(record(tail));
+  return put_on_disk(tail, slots);
+}
+
+/// A page that is in a faster tier only, or that a process before has left.
 Result<void> PageStore::copy_to_disk(Block& block, std::uint32_t layer) {
   const std::optional<SlotIndex> slot = pool_.acquire();
   HEADRACE_CHECK(slot.has_value(), "the slots kept free for streaming are taken");
   const Result<void> loaded =
       run([&](Done done) { return start_load(block, layer, *slot, std::move(done)); });
-  // One that is lost is no loss to the disk: its text can be read again.
+  // Whoever needs one that is lost looks whether it exists.
   Result<void> outcome;
   if (loaded.ok()) outcome = store(block, layer, *slot, tiers_.size() - 1);
   pool_.release(*slot);
@@ -198,7 +222,11 @@ Result<void> PageStore::copy_to_disk(Block& block, std::uint32_t layer) {
 
 Result<Block*> PageStore::save_tail(Block& open, std::span<const TokenId> tokens) {
   if (Block* const same = index_.find(*open.parent, tokens)) {
-    HEADRACE_TRY(persist(*same));
+    use(*same);
+    Result<void> outcome = write_lacking(open, *same);
+    if (outcome.ok()) outcome = persist_used(*same);
+    unuse(*same);
+    if (!outcome.ok()) return outcome.error();
     return same;
   }
   Block& tail = add_block(*open.parent, open.first_position);  // used, so that it stays
@@ -243,6 +271,8 @@ void PageStore::flush() {
     const auto block = sealed_.find(id);
     if (block == sealed_.end()) continue;  // it made room for another one
     outcome = persist(*block->second);
+    // The next process finds that it is of no use.
+    if (!outcome.ok() && outcome.error().code == ErrorCode::page_lost) outcome = {};
     if (!outcome.ok()) break;
   }
   // A full disk is no trouble: it keeps what it has.

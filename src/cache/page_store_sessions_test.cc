@@ -234,6 +234,38 @@ TEST(Sessions, ASaveThatFailsSaysSoAndTheOneBeforeIsStillThere) {
   }
 }
 
+// A page that a process before left may be torn, and is read first when it is saved anew.
+TEST(Sessions, ASaveRestoresWhatAProcessBeforeLeftDamaged) {
+  const std::vector<TokenId> text = random_text(60, 1);
+  for (const bool adopts : {false, true}) {
+    for (std::uint64_t at = 1; at < 30; ++at) {
+      SCOPED_TRACE((adopts ? "adopted, read " : "read again, read ") + std::to_string(at));
+      ImmediateEnv memory;
+      read_and_leave(memory, kept_store(), text);
+      {
+        FaultEnv env(memory);
+        const auto store = open_store(env, kept_store());
+        Auditor auditor(*store);
+        Reader reader(*store, text);
+        if (adopts) {
+          ASSERT_EQ(reader.take_cached(), 59U);
+        } else {
+          ASSERT_TRUE(reader.read_all(20).ok());
+        }
+        env.set_plan({{.operation = EnvOperation::read, .at = at, .kind = FaultKind::flip_bit}});
+        const auto saved = reader.save(named("s"));
+        ASSERT_TRUE(saved.ok()) << saved.error().message;
+        auditor.expect_in_order({&reader.sequence()});
+        memory.crash();
+      }
+      const auto store = open_store(memory, kept_store());
+      Reader again(*store, store->read_session("s")->tokens);
+      EXPECT_EQ(again.take_cached() + 1, adopts ? 59U : 60U) << "an acknowledged save lost bytes";
+      ASSERT_TRUE(again.read_all(7).ok());
+    }
+  }
+}
+
 TEST(SessionStore, ListsCopiesAndDeletesWithoutAModel) {
   ImmediateEnv env;
   const std::vector<TokenId> text = random_text(60, 1);
@@ -303,6 +335,42 @@ TEST(SessionStore, ADeviceThatFailsOnceHidesAndDestroysNothing) {
     Reader reader(*store, text);
     EXPECT_EQ(reader.take_cached(), 99U);
     if (testing::Test::HasFailure()) return;
+  }
+}
+
+// A session that is not given now has its blocks all the same.
+TEST(SessionStore, ADeviceThatFailsOnceDoesNotCostTheBlocksOfASession) {
+  PageStoreOptions options = kept_store();
+  options.disk_bytes = disk_tier_limit_bytes(options.shape, 40);
+  const std::vector<TokenId> text = random_text(60, 1);
+  for (const bool purges : {false, true}) {
+    for (std::uint64_t at = 1; at < 60; ++at) {
+      SCOPED_TRACE((purges ? "purge, read " : "full disk, read ") + std::to_string(at));
+      ImmediateEnv memory;
+      {
+        const auto store = open_store(memory, options);
+        Reader reader(*store, text);
+        ASSERT_TRUE(reader.read_all(20).ok());
+        ASSERT_TRUE(reader.sequence().save(named("s")).ok());
+        ASSERT_TRUE(reader.sequence().save(named("t")).ok());
+      }
+      FaultEnv env(memory);
+      env.set_plan({{.operation = EnvOperation::read, .at = at}});
+      if (purges) {
+        const auto sessions = SessionStore::open(env, "/tmp/kv");
+        if (sessions.ok()) static_cast<void>((*sessions)->erase("s", true));
+      } else if (const auto store = PageStore::open(env, options); store.ok()) {
+        env.set_plan({});
+        for (std::uint64_t other = 2; other < 5; ++other) {
+          Reader reader(**store, random_text(100, other));
+          ASSERT_TRUE(reader.read_all(20).ok());
+        }
+      }
+      const auto store = open_store(memory, options);
+      Reader reader(*store, store->read_session("t")->tokens);
+      EXPECT_EQ(reader.take_cached(), 59U);
+      if (testing::Test::HasFailure()) return;
+    }
   }
 }
 

@@ -147,6 +147,16 @@ Result<std::unique_ptr<SequenceCache>> SequenceCache::fork() {
   return copy;
 }
 
+std::optional<PagePlace> SequenceCache::lost_for_save() const {
+  for (std::uint32_t block = 0; block < table_.blocks(); ++block) {
+    for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
+      const bool is_needed = store_.options().window(layer) == 0 && table_.block(block).sealed;
+      if (is_needed && !table_.page(layer, block).exists()) return PagePlace{layer, block};
+    }
+  }
+  return std::nullopt;
+}
+
 Result<void> SequenceCache::save(SessionRecord session) {
   if (!store_.keeps_sessions()) return store_.put_session(std::move(session));  // says what to do
   session.tokens = tokens_;

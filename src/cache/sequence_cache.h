@@ -82,8 +82,10 @@ class SequenceCache final : public SequenceKv {
   /// Errors: out_of_budget.
   Result<std::unique_ptr<SequenceCache>> fork();
   /// Saves the text as a session: `session` says all but tokens and blocks. Errors: those of
-  /// PageStore::put_session().
+  /// PageStore::put_session(), and page_lost: lost_for_save() must be replayed, then again.
   Result<void> save(SessionRecord session);
+  /// The first page that every later reader of this text needs, and that is nowhere.
+  std::optional<PagePlace> lost_for_save() const;
 
   /// reserve() and start() of a step that this sequence takes alone.
   Result<void> begin(std::uint32_t rows);

@@ -49,10 +49,11 @@ Result<SessionRecord> read_session(DiskTier& tier, const std::string& name,
                                          "'; list them with headrace sessions list"};
 }
 
-std::vector<SessionRecord> read_sessions(DiskTier& tier) {
+Result<std::vector<SessionRecord>> read_sessions(DiskTier& tier) {
   std::vector<SessionRecord> sessions;
   for (const Digest128& key : tier.record_keys(RecordKind::session)) {
     const auto body = tier.read_record(RecordKind::session, key);
+    if (failed_to_read(body)) return body.error();
     if (!body.ok()) continue;
     Result<SessionRecord> session = decode_session_record(*body);
     if (session.ok()) sessions.push_back(std::move(session).value());
@@ -98,7 +99,7 @@ Result<std::unique_ptr<DiskTier>> SessionStore::open_tier(const PageShape& shape
 
 Result<std::vector<SessionRecord>> SessionStore::list() {
   HEADRACE_TRY_ASSIGN(const auto tier, open_tier(no_pages, 1));
-  std::vector<SessionRecord> sessions = read_sessions(*tier);
+  HEADRACE_TRY_ASSIGN(std::vector<SessionRecord> sessions, read_sessions(*tier));
   std::ranges::sort(sessions, {}, &SessionRecord::name);
   return sessions;
 }
@@ -136,7 +137,7 @@ Result<void> SessionStore::fork(const std::string& name, const std::string& new_
 Result<void> SessionStore::erase(const std::string& name, bool purge) {
   HEADRACE_TRY_ASSIGN(const SessionRecord session, read(name));
   HEADRACE_TRY_ASSIGN(const auto tier, open_tier(session.shape, session.layers));
-  const std::vector<SessionRecord> sessions = read_sessions(*tier);
+  HEADRACE_TRY_ASSIGN(const std::vector<SessionRecord> sessions, read_sessions(*tier));
   tier->erase_record(RecordKind::session, session_key(name));
   std::set<Digest128> kept;
   for (const SessionRecord& other : sessions) {

@@ -17,8 +17,8 @@ namespace headrace {
 /// in `directory`, corrupt, io.
 Result<SessionRecord> read_session(DiskTier& tier, const std::string& name,
                                    const std::string& directory);
-/// All that can be read.
-std::vector<SessionRecord> read_sessions(DiskTier& tier);
+/// All but damaged ones. Errors: io (one may be there that the device did not give).
+Result<std::vector<SessionRecord>> read_sessions(DiskTier& tier);
 /// A page of a session's block.
 PageIdentity page_identity(const SessionRecord& session, const BlockRecord& block,
                            const Digest128& key, std::uint32_t layer);
@@ -29,7 +29,7 @@ class SessionStore {
   /// Errors: not_found (there is no such directory), io (another process uses it).
   static Result<std::unique_ptr<SessionStore>> open(Env& env, const std::string& directory);
 
-  /// By name.
+  /// By name. Errors: io.
   Result<std::vector<SessionRecord>> list();
   /// Errors: invalid_argument (name), not_found, corrupt.
   Result<SessionRecord> read(const std::string& name);

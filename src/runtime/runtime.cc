@@ -131,7 +131,14 @@ Result<void> Runtime::save_session(const std::string& name, Sequence& sequence,
   session.tenant = cache.options().tenant;
   session.note = note;
   session.model_name = info_.name;
-  return cache.save(std::move(session));
+  std::uint32_t rebuilds_left = 2 * cache.table().blocks() * cache.table().layers();
+  while (true) {
+    Result<void> saved = cache.save(session);
+    if (saved.ok() || saved.error().code != ErrorCode::page_lost) return saved;
+    const std::optional<PagePlace> lost = cache.lost_for_save();
+    if (!lost) return Error{ErrorCode::io, saved.error().message};
+    HEADRACE_TRY(replay(cache, *lost, rebuilds_left));
+  }
 }
 
 Result<SessionState> Runtime::read_session(const std::string& name) {

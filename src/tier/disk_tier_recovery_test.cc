@@ -91,6 +91,19 @@ TEST_F(DiskTierRecovery, WhatASyncAcknowledgedSurvivesACrash) {
   EXPECT_EQ(outcome(bench.get(test_page(2))), "not_found");
 }
 
+TEST_F(DiskTierRecovery, ASyncAlsoKeepsWhatAKilledProcessHadNotSynced) {
+  open();
+  const TestPage page = test_page(1);
+  ASSERT_TRUE(bench.put(page).ok());
+  open();  // nothing was synced in between
+  ASSERT_TRUE(bench.put_record(RecordKind::session, 1, body_of(1)).ok());
+  ASSERT_TRUE(bench.sync().ok());
+  env.crash();
+  open();
+  EXPECT_TRUE(bench.record(RecordKind::session, 1).ok());
+  EXPECT_TRUE(bench.get(page).ok()) << "the session that was saved on top of it needs it";
+}
+
 TEST_F(DiskTierRecovery, ATornTailLosesItsRecordAndNoOther) {
   open();
   ASSERT_TRUE(bench.put(test_page(1)).ok());

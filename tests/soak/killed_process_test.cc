@@ -71,7 +71,7 @@ class Life {
       if (random_() % 3 != 0) continue;
       report.tokens = static_cast<std::uint32_t>(reader.position());
       say(Report::begin, report);
-      const auto saved = reader.sequence().save(session_named(name_of(report)));
+      const auto saved = reader.save(session_named(name_of(report)));
       EXPECT_TRUE(saved.ok()) << saved.error().message;
       if (saved.ok()) say(Report::acknowledged, report);
     }

@@ -34,7 +34,7 @@ class Script {
   Result<void> save(Reader& reader, const std::string& name) {
     const auto tokens = reader.sequence().tokens();
     oracle_.begin(name, std::vector<TokenId>(tokens.begin(), tokens.end()));
-    HEADRACE_TRY(reader.sequence().save(session_named(name)));
+    HEADRACE_TRY(reader.save(session_named(name)));
     oracle_.acknowledge(name);
     return {};
   }

@@ -287,7 +287,7 @@ class RandomLife {
     if (tokens.empty()) return;
     const std::string name = a_name();
     oracle_.begin(name, std::vector<TokenId>(tokens.begin(), tokens.end()));
-    const auto saved = text.sequence->save(session_named(name));
+    const auto saved = save_sequence(*text.sequence, model_, session_named(name));
     if (saved.ok()) {
       oracle_.acknowledge(name);
     } else {
