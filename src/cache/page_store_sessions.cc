@@ -41,6 +41,8 @@ Result<void> PageStore::recover() {
     if (!recover(block.key, block.record) && all_read) erase_from_disk(block.key);
   }
   for (const SessionRecord& session : sessions) count_session(session, 1);
+  // A session that was not given may need any of them.
+  if (!disk_->is_complete()) index_.for_each_sealed([](Block& block) { ++block.sessions; });
   return {};
 }
 

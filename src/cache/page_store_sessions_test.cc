@@ -344,14 +344,17 @@ TEST(SessionStore, ADeviceThatFailsOnceDoesNotCostTheBlocksOfASession) {
   options.disk_bytes = disk_tier_limit_bytes(options.shape, 40);
   const std::vector<TokenId> text = random_text(60, 1);
   for (const bool purges : {false, true}) {
-    for (std::uint64_t at = 1; at < 60; ++at) {
+    bool is_hit = true;
+    for (std::uint64_t at = 1; is_hit; ++at) {
       SCOPED_TRACE((purges ? "purge, read " : "full disk, read ") + std::to_string(at));
       ImmediateEnv memory;
       {
         const auto store = open_store(memory, options);
         Reader reader(*store, text);
         ASSERT_TRUE(reader.read_all(20).ok());
-        ASSERT_TRUE(reader.sequence().save(named("s")).ok());
+        if (purges) {
+          ASSERT_TRUE(reader.sequence().save(named("s")).ok());
+        }
         ASSERT_TRUE(reader.sequence().save(named("t")).ok());
       }
       FaultEnv env(memory);
@@ -359,9 +362,12 @@ TEST(SessionStore, ADeviceThatFailsOnceDoesNotCostTheBlocksOfASession) {
       if (purges) {
         const auto sessions = SessionStore::open(env, "/tmp/kv");
         if (sessions.ok()) static_cast<void>((*sessions)->erase("s", true));
-      } else if (const auto store = PageStore::open(env, options); store.ok()) {
+        is_hit = env.faults() > 0;
+      } else {
+        const auto store = PageStore::open(env, options);
+        is_hit = env.faults() > 0;
         env.set_plan({});
-        for (std::uint64_t other = 2; other < 5; ++other) {
+        for (std::uint64_t other = 2; store.ok() && other < 5; ++other) {
           Reader reader(**store, random_text(100, other));
           ASSERT_TRUE(reader.read_all(20).ok());
         }
