@@ -259,7 +259,15 @@ class StoreBench {
     options.kv.memory_bytes = 0;
     HEADRACE_TRY_ASSIGN(const Decoding q8, decode(options));
     add("decode", "q8, everything in memory", q8.tokens_per_second, speed_unit);
-    options.kv.memory_bytes = options.context * model_.kv_bytes_per_token(KvType::q8) / 2;
+    const std::uint64_t all_q8 = options.context * model_.kv_bytes_per_token(KvType::q8);
+    // Somewhat more than all of it: books and buffers are counted too.
+    options.kv.memory_bytes = all_q8 * 9 / 8;
+    options.kv.host_percent = 88;
+    HEADRACE_TRY_ASSIGN(const Decoding q8_host, decode(options));
+    add("decode", "q8, 1/8 in the pool, the rest by --kv-host-percent", q8_host.tokens_per_second,
+        speed_unit, q8.tokens_per_second);
+    options.kv.host_percent = 0;
+    options.kv.memory_bytes = all_q8 / 2;
     HEADRACE_TRY_ASSIGN(const Decoding half, decode(options));
     add("decode", "q8, half in memory, disk in the system's cache", half.tokens_per_second,
         speed_unit, limit_of_cores(q8.tokens_per_second, half.filled_bytes, buffered_cost));

@@ -39,7 +39,7 @@ class BenchStore : public CommandTest {
 
 TEST_F(BenchStore, OpensEnginesThatDifferInWherePagesAre) {
   ASSERT_EQ(run_store(), exit_ok) << err.str();
-  ASSERT_EQ(opened.size(), 11U);
+  ASSERT_EQ(opened.size(), 12U);
   // Restart: nothing stored, written, read again in both ways, always the same folder.
   EXPECT_FALSE(opened[0].kv.keep_disk);
   for (const std::size_t i : {1U, 2U, 3U}) {
@@ -47,7 +47,8 @@ TEST_F(BenchStore, OpensEnginesThatDifferInWherePagesAre) {
     EXPECT_EQ(opened[i].kv.disk_directory, opened[1].kv.disk_directory);
     EXPECT_EQ(opened[i].kv.disk_direct, i == 3);
   }
-  // Decoding: everything, an eighth, an eighth past the cache, a host tier, q8, half of q8.
+  // Decoding: everything, an eighth, an eighth past the cache, a host tier, q8, all of q8 but with
+  // most of the memory for a host tier, half of q8.
   const std::uint64_t all = opened[4].context * inspected.kv_bytes_per_token(KvOptions().type);
   EXPECT_EQ(opened[4].kv.memory_bytes, 0U);
   EXPECT_EQ(opened[5].kv.memory_bytes, all / 8);
@@ -56,9 +57,12 @@ TEST_F(BenchStore, OpensEnginesThatDifferInWherePagesAre) {
   EXPECT_TRUE(opened[6].kv.disk_direct);
   EXPECT_EQ(opened[7].kv.host_percent, 80U);
   EXPECT_EQ(opened[8].kv.type, KvType::q8);
-  EXPECT_EQ(opened[9].kv.memory_bytes,
-            opened[9].context * inspected.kv_bytes_per_token(KvType::q8) / 2);
-  EXPECT_EQ(opened[10].sequences, quick_store_size().sequences);
+  const std::uint64_t all_q8 = opened[9].context * inspected.kv_bytes_per_token(KvType::q8);
+  EXPECT_EQ(opened[9].kv.memory_bytes, all_q8 * 9 / 8);
+  EXPECT_EQ(opened[9].kv.host_percent, 88U);
+  EXPECT_EQ(opened[10].kv.memory_bytes, all_q8 / 2);
+  EXPECT_EQ(opened[10].kv.host_percent, 0U);
+  EXPECT_EQ(opened[11].sequences, quick_store_size().sequences);
 }
 
 TEST_F(BenchStore, WritesOneObjectAFigure) {
