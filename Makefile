@@ -71,7 +71,8 @@ bench: setup ## Headrace, its peers and the machine's limits in turns; BENCH=--q
 	@tools/build.sh bench
 	-@tools/setup.sh peers
 	@build/bench/headrace bench -m build/models/SmolLM2-135M-Instruct.Q4_1.gguf \
-	  --llama-bench build/bench/llama-bench --openvino-python build/deps/openvino/bin/python $(BENCH)
+	  --llama-bench build/bench/llama-bench --llama-server build/bench/llama-server \
+	  --openvino-python build/deps/openvino/bin/python $(BENCH)
 
 clean: ## Remove what was built; downloads stay
 	rm -rf build/dev build/release build/test build/asan build/tsan build/neon build/bench build/lint

@@ -19,7 +19,7 @@ set(
   CACHE STRING
   "The commit that is fetched; the one that the pinned source distribution carries"
 )
-option(HEADRACE_LLAMA_BENCH "Also build llama-bench, to measure against" OFF)
+option(HEADRACE_LLAMA_BENCH "Also build llama-bench and llama-server, to measure against" OFF)
 
 set(deps_dir ${PROJECT_SOURCE_DIR}/build/deps)
 set(unpacked_dir ${deps_dir}/llama.cpp-0.3.36/src)
@@ -50,7 +50,7 @@ endif()
 # objects of the other.
 set(targets llama llama-common)
 if(HEADRACE_LLAMA_BENCH)
-  list(APPEND targets llama-bench)
+  list(APPEND targets llama-bench llama-server)
 endif()
 if(HEADRACE_KERNELS_ONLY)
   set(targets ggml-base)
@@ -85,6 +85,10 @@ cmake_host_system_information(RESULT processor QUERY PROCESSOR_DESCRIPTION)
 string(SHA1 key "${source_dir};${CMAKE_CXX_COMPILER_VERSION};${processor};${flags}")
 string(SUBSTRING ${key} 0 12 key)
 set(build_dir ${deps_dir}/llama.cpp-build-${key})
+# Adds targets and leaves the objects of others alone, so it makes no folder of its own.
+if(HEADRACE_LLAMA_BENCH)
+  list(APPEND flags -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF)
+endif()
 
 file(LOCK ${build_dir}.lock TIMEOUT 1800)
 list(JOIN targets "+" stamp)
@@ -143,5 +147,7 @@ target_link_libraries(
     m
 )
 if(HEADRACE_LLAMA_BENCH)
-  file(CREATE_LINK ${build_dir}/bin/llama-bench ${PROJECT_BINARY_DIR}/llama-bench SYMBOLIC)
+  foreach(peer llama-bench llama-server)
+    file(CREATE_LINK ${build_dir}/bin/${peer} ${PROJECT_BINARY_DIR}/${peer} SYMBOLIC)
+  endforeach()
 endif()

@@ -31,7 +31,8 @@ struct KvOptions {
   /// How pages are kept on disk: "raw" or "lossless".
   std::string disk_codec = "raw";
   /// Percent of memory_bytes for pages that are kept encoded in memory, with `host_codec`: what
-  /// does not fit goes to disk. 0 to 90.
+  /// does not fit goes to disk. Pages that would be no smaller (of type q8, unless `codec` gives
+  /// them fewer bits) have that memory in the pool, and are read in place. 0 to 90.
   std::uint32_t host_percent = 0;
   /// "lossless", or "raw": then they are in the pool like the others, and read in place.
   std::string host_codec = "lossless";

@@ -23,7 +23,7 @@ constexpr const char* footer =
     "  headrace bench -m model.gguf --engines headrace,headrace-eighth --workloads decode-8192\n"
     "  headrace bench -m model.gguf --llama-bench build/bench/llama-bench --results results\n"
     "  headrace bench -m model.gguf --limits-only\n"
-    "  headrace bench -m model.gguf --store\n"
+    "  headrace bench -m model.gguf --store --llama-server build/bench/llama-server\n"
     "\n"
     "`make bench` of the source tree gets the peers and runs everything.\n"
     "Engines: headrace, headrace-f16 and headrace-q8 (other KV types), headrace-half and\n"
@@ -270,6 +270,15 @@ Command add_bench(CLI::App& program) {
 
   const std::string peers = "Peers";
   command->add_option("--llama-bench", flags->setup.llama_bench, "llama.cpp's program of that name")
+      ->type_name("FILE")
+      ->group(peers);
+  command->add_option("--llama-server", flags->setup.llama_server, "The same, for --store")
+      ->type_name("FILE")
+      ->group(peers);
+  flags->setup.llama_server_script = "bench/llama_server_peer.py";
+  command
+      ->add_option("--llama-server-script", flags->setup.llama_server_script,
+                   "What python3 runs for it (default: bench/llama_server_peer.py)")
       ->type_name("FILE")
       ->group(peers);
   command

@@ -38,10 +38,12 @@ class BenchEngine {
 struct BenchSetup {
   std::string model_path;
   std::uint32_t threads = 0;
-  std::string disk_directory;   ///< of KV that does not fit; empty: the temporary directory
-  std::string llama_bench;      ///< the program; empty: none
-  std::string openvino_python;  ///< a Python that has openvino_genai; empty: none
-  std::string openvino_script;  ///< bench/openvino_peer.py
+  std::string disk_directory;       ///< of KV that does not fit; empty: the temporary directory
+  std::string llama_bench;          ///< the program; empty: none
+  std::string openvino_python;      ///< a Python that has openvino_genai; empty: none
+  std::string openvino_script;      ///< bench/openvino_peer.py
+  std::string llama_server;         ///< the program; empty: none
+  std::string llama_server_script;  ///< bench/llama_server_peer.py
 };
 
 /// The names of all engines, and of those that run by default.

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/output_file.h"
+
 namespace headrace {
 namespace {
 
@@ -24,6 +26,27 @@ Error not_there(const std::string& what, const std::string& option) {
           "no " + what + "; `make bench` gets it, or name one with " + option};
 }
 
+Result<ProgramOutput> run_peer(std::vector<std::string> arguments, CommandContext& context) {
+  HEADRACE_TRY_ASSIGN(
+      ProgramOutput output,
+      context.env.run_program({.arguments = std::move(arguments),
+                               .is_cancelled = [&] { return context.interrupts.pending(); }}));
+  // The terminal sends an interrupt to the child as well, which may end before it is told to.
+  if (context.interrupts.pending()) return Error{ErrorCode::cancelled, "stopped"};
+  if (output.exit_code != 0) {
+    return Error{ErrorCode::io, "it failed with exit code " + std::to_string(output.exit_code) +
+                                    ": " + last_line(output.err)};
+  }
+  return output;
+}
+
+Result<double> number_in(const nlohmann::json& json, const char* field) {
+  if (json.is_object() && json.contains(field) && json[field].is_number()) {
+    return json[field].get<double>();
+  }
+  return Error{ErrorCode::corrupt, "its output has no " + std::string(field)};
+}
+
 /// Runs a peer, whose standard output is JSON or ends with a line of it.
 class Peer : public BenchEngine {
  public:
@@ -34,24 +57,7 @@ class Peer : public BenchEngine {
   const BenchSetup& setup() const { return setup_; }
 
   Result<ProgramOutput> run(std::vector<std::string> arguments) const {
-    HEADRACE_TRY_ASSIGN(
-        ProgramOutput output,
-        context_.env.run_program({.arguments = std::move(arguments),
-                                  .is_cancelled = [&] { return context_.interrupts.pending(); }}));
-    // The terminal sends an interrupt to the child as well, which may end before it is told to.
-    if (context_.interrupts.pending()) return Error{ErrorCode::cancelled, "stopped"};
-    if (output.exit_code != 0) {
-      return Error{ErrorCode::io, "it failed with exit code " + std::to_string(output.exit_code) +
-                                      ": " + last_line(output.err)};
-    }
-    return output;
-  }
-
-  static Result<double> rate(const nlohmann::json& json, const char* field) {
-    if (json.is_object() && json.contains(field) && json[field].is_number()) {
-      return json[field].get<double>();
-    }
-    return Error{ErrorCode::corrupt, "its output has no " + std::string(field)};
+    return run_peer(std::move(arguments), context_);
   }
 
  private:
@@ -92,7 +98,7 @@ class LlamaBench final : public Peer {
     BenchSample sample = {.peak_rss_bytes = output.peak_rss_bytes};
     const bool is_list = json.is_array() && !json.empty();
     HEADRACE_TRY_ASSIGN(sample.tokens_per_second,
-                        rate(is_list ? json.back() : nlohmann::json(), "avg_ts"));
+                        number_in(is_list ? json.back() : nlohmann::json(), "avg_ts"));
     return sample;
   }
 
@@ -116,9 +122,10 @@ class OpenVino final : public Peer {
              std::to_string(workload.prompt_tokens), "--steps", std::to_string(workload.steps)}));
     const nlohmann::json json = nlohmann::json::parse(last_line(output.out), nullptr, false);
     BenchSample sample = {.peak_rss_bytes = output.peak_rss_bytes};
-    HEADRACE_TRY_ASSIGN(sample.tokens_per_second, rate(json, workload.kind == WorkloadKind::prefill
-                                                                 ? "prefill_tokens_per_second"
-                                                                 : "decode_tokens_per_second"));
+    HEADRACE_TRY_ASSIGN(
+        sample.tokens_per_second,
+        number_in(json, workload.kind == WorkloadKind::prefill ? "prefill_tokens_per_second"
+                                                               : "decode_tokens_per_second"));
     return sample;
   }
 };
@@ -141,6 +148,26 @@ Result<std::unique_ptr<BenchEngine>> make_llama_engine(const LlamaVariant& varia
                                                        CommandContext& context) {
   if (!is_there(setup.llama_bench, context)) return not_there("llama-bench", "--llama-bench");
   return std::unique_ptr<BenchEngine>(std::make_unique<LlamaBench>(variant, setup, context));
+}
+
+Result<ServerTimes> measure_llama_server(std::span<const TokenId> prompt, const std::string& folder,
+                                         const BenchSetup& setup, CommandContext& context) {
+  if (!is_there(setup.llama_server, context)) return not_there("llama-server", "--llama-server");
+  HEADRACE_TRY(context.env.make_directories(folder));
+  const std::string prompt_file = folder + "/prompt.json";
+  HEADRACE_TRY(write_file(context.env, prompt_file, nlohmann::json(prompt).dump()));
+  HEADRACE_TRY_ASSIGN(
+      const ProgramOutput output,
+      run_peer({"python3", setup.llama_server_script, "--server", setup.llama_server, "--model",
+                setup.model_path, "--threads", std::to_string(setup.threads), "--prompt",
+                prompt_file, "--slots", folder},
+               context));
+  const nlohmann::json json = nlohmann::json::parse(last_line(output.out), nullptr, false);
+  ServerTimes times;
+  HEADRACE_TRY_ASSIGN(times.read_seconds, number_in(json, "read_seconds"));
+  HEADRACE_TRY_ASSIGN(times.restart_seconds, number_in(json, "restart_seconds"));
+  if (times.restart_seconds <= 0) return Error{ErrorCode::corrupt, "it took no time"};
+  return times;
 }
 
 Result<std::unique_ptr<BenchEngine>> make_openvino_engine(const BenchSetup& setup,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/bench_engine.h"
+#include "headrace/types.h"
 
 namespace headrace {
 
@@ -25,5 +26,16 @@ Result<std::unique_ptr<BenchEngine>> make_llama_engine(const LlamaVariant& varia
                                                        CommandContext& context);
 Result<std::unique_ptr<BenchEngine>> make_openvino_engine(const BenchSetup& setup,
                                                           CommandContext& context);
+
+/// What llama.cpp's server takes until the first token after a prompt.
+struct ServerTimes {
+  double read_seconds = 0;     ///< reading it
+  double restart_seconds = 0;  ///< another process, with the slot that the first one has saved
+};
+
+/// Its files are left in `folder`. Errors: not_found where `setup` names no program that exists,
+/// cancelled; all others mean that it cannot do this.
+Result<ServerTimes> measure_llama_server(std::span<const TokenId> prompt, const std::string& folder,
+                                         const BenchSetup& setup, CommandContext& context);
 
 }  // namespace headrace

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "cli/bench_peers.h"
 #include "cli/figures.h"
 #include "cli/text_grid.h"
 #include "index/block_index.h"
@@ -54,7 +55,7 @@ class StoreBench {
   }
 
   Result<void> clean_up() const {
-    for (const char* part : {"/keep", "/run"}) {
+    for (const char* part : {"/keep", "/run", "/peer"}) {
       const std::string folder = directory_ + part;
       if (!context_.env.exists(folder)) continue;
       HEADRACE_TRY_ASSIGN(const auto names, context_.env.list_directory(folder));
@@ -121,6 +122,7 @@ class StoreBench {
     }
     options.kv.disk_directory = directory_ + "/keep";
     options.kv.keep_disk = true;
+    double cached_seconds = 0;
     for (const char* pass : {"write", "cached", "direct"}) {
       options.kv.disk_direct = std::string(pass) == "direct";
       HEADRACE_TRY_ASSIGN(const auto engine, context_.open_engine(options));
@@ -131,6 +133,7 @@ class StoreBench {
         add("restart", "first token, and everything is stored", read.prefill_seconds, "s");
         continue;
       }
+      if (std::string(pass) == "cached") cached_seconds = read.prefill_seconds;
       const std::string how =
           std::string(pass) == "direct" ? ", direct" : ", in the system's cache";
       add("restart", "first token after a restart" + how, read.prefill_seconds, "s");
@@ -142,6 +145,24 @@ class StoreBench {
               : 0,
           rate_unit);
     }
+    return measure_restart_of_peer(cached_seconds);
+  }
+
+  Result<void> measure_restart_of_peer(double cached_seconds) {
+    context_.err << "headrace: bench: the same prompt in llama-server" << std::endl;
+    const auto peer = measure_llama_server(make_text(size_.restart_tokens, model_.vocabulary, 0),
+                                           directory_ + "/peer", setup_, context_);
+    if (!peer.ok()) {
+      if (peer.error().code == ErrorCode::cancelled) return peer.error();
+      context_.err << "headrace: bench: llama-server is left out: " << peer.error().message
+                   << std::endl;
+      return {};
+    }
+    add("restart", "llama-server: first token, nothing stored", peer->read_seconds, "s");
+    add("restart", "llama-server: slot restored and first token, in the system's cache",
+        peer->restart_seconds, "s");
+    add("restart", "first token after a restart, in the system's cache, in times of llama-server's",
+        cached_seconds / peer->restart_seconds, "x");
     return {};
   }
 
@@ -238,7 +259,15 @@ class StoreBench {
     options.kv.memory_bytes = 0;
     HEADRACE_TRY_ASSIGN(const Decoding q8, decode(options));
     add("decode", "q8, everything in memory", q8.tokens_per_second, speed_unit);
-    options.kv.memory_bytes = options.context * model_.kv_bytes_per_token(KvType::q8) / 2;
+    const std::uint64_t all_q8 = options.context * model_.kv_bytes_per_token(KvType::q8);
+    // Somewhat more than all of it: books and buffers are counted too.
+    options.kv.memory_bytes = all_q8 * 9 / 8;
+    options.kv.host_percent = 88;
+    HEADRACE_TRY_ASSIGN(const Decoding q8_host, decode(options));
+    add("decode", "q8, 1/8 in the pool, the rest by --kv-host-percent", q8_host.tokens_per_second,
+        speed_unit, q8.tokens_per_second);
+    options.kv.host_percent = 0;
+    options.kv.memory_bytes = all_q8 / 2;
     HEADRACE_TRY_ASSIGN(const Decoding half, decode(options));
     add("decode", "q8, half in memory, disk in the system's cache", half.tokens_per_second,
         speed_unit, limit_of_cores(q8.tokens_per_second, half.filled_bytes, buffered_cost));

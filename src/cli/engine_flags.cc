@@ -95,7 +95,8 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       .add_option(
           "--kv-host-percent", options_.kv.host_percent,
           "Percent of --kv-memory for pages that are kept encoded in memory before the rest "
-          "goes to disk (default: 0)")
+          "goes to disk; with --kv-type q8, whose pages do not become smaller, it changes nothing "
+          "(default: 0)")
       ->type_name("N")
       ->group(group);
   command

@@ -70,6 +70,19 @@ Result<const Codec*> find_codec(std::string_view name) {
                                                 ", and for --kv-codec map:FILE"};
 }
 
+bool makes_smaller(const Codec& codec, KvType type) {
+  switch (codec.id()) {
+    case CodecId::raw:
+      return false;
+    case CodecId::lossless:
+    case CodecId::q8:
+    case CodecId::q8_delta:
+      return type != KvType::q8;
+    default:
+      return true;
+  }
+}
+
 const char* to_string(CodecId id) {
   for (const NamedCodec& codec : codecs) {
     if (codec.get().id() == id) return codec.name;

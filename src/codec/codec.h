@@ -51,6 +51,10 @@ const Codec* find_codec(CodecId id);
 /// Errors: invalid_argument, with the names that there are.
 Result<const Codec*> find_codec(std::string_view name);
 
+/// Whether it makes pages of `type` smaller than they are in the pool: what is 8 bits already only
+/// becomes smaller with fewer.
+bool makes_smaller(const Codec& codec, KvType type);
+
 /// The name of a codec on the command line.
 const char* to_string(CodecId id);
 

@@ -170,6 +170,20 @@ INSTANTIATE_TEST_SUITE_P(All, Codecs,
                            return name;
                          });
 
+TEST(Codecs, MakePagesSmallerWhereTheySaySo) {
+  for (const CodecId id : {CodecId::raw, CodecId::lossless, CodecId::q8, CodecId::k8v4, CodecId::q4,
+                           CodecId::q8_delta, CodecId::k8v4_delta, CodecId::q4_delta}) {
+    for (const KvType type : kv_types) {
+      const Codec& codec = *find_codec(id);
+      const PagePlan plan = {{256, 3, 64, type}, 256, 7, 30, 512};
+      const std::vector<std::byte> page = model_page(plan);
+      EXPECT_EQ(makes_smaller(codec, type), encode(codec, plan, page).size() < page.size())
+          << to_string(id) << ", " << describe(plan);
+    }
+  }
+  EXPECT_TRUE(makes_smaller(mixed_map_codec(), KvType::q8)) << "it has heads of 4 bits";
+}
+
 TEST(LosslessCodec, SavesWhatTheTypeLeavesRoomFor) {
   struct Case {
     KvType type;

@@ -79,10 +79,6 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.disk_direct = checked.kv.disk_direct;
   HEADRACE_TRY_ASSIGN(store.disk_codec, find_codec(checked.kv.disk_codec));
   HEADRACE_TRY_ASSIGN(store.host_codec, find_codec(checked.kv.host_codec));
-  // Raw pages are what the pool holds: there they are read in place, and nothing is copied.
-  if (store.host_codec->id() != CodecId::raw) {
-    store.host_bytes = checked.kv.memory_bytes / 100 * checked.kv.host_percent;
-  }
   store.policy = *parse_cache_policy(checked.kv.policy);
   store.prefetch = *parse_prefetch(checked.kv.prefetch);
   store.model = file_->digest(*parallel_);
@@ -90,7 +86,15 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.reuse = checked.kv.reuse;
   HEADRACE_TRY_ASSIGN(store.codec, open_codec(checked.kv.codec, store.model));
   // What defines a page is also what is kept of it.
-  if (!store.codec->is_lossless()) store.disk_codec = store.host_codec = store.codec;
+  if (!store.codec->is_lossless()) {
+    store.disk_codec = store.codec;
+    if (store.host_codec->id() != CodecId::raw) store.host_codec = store.codec;
+  }
+  // Pages that are no smaller there stay in the pool: it has them read in place, and copies
+  // nothing.
+  if (makes_smaller(*store.host_codec, store.shape.type)) {
+    store.host_bytes = checked.kv.memory_bytes / 100 * checked.kv.host_percent;
+  }
   HEADRACE_TRY_ASSIGN(store_, PageStore::open(env_, store));
   const std::uint32_t rows_max =
       std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks

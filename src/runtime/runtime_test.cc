@@ -41,6 +41,41 @@ TEST_F(RuntimeTest, GivesTheSameLogitsWithTheLeastMemory) {
   EXPECT_EQ(engine.kv_stats().pages_filled_by_replay, 0U);
 }
 
+TEST_F(RuntimeTest, PagesThatEncodingMakesNoSmallerHaveTheMemoryOfTheHostTierInThePool) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.path_of("wide.gguf");
+  ASSERT_TRUE(test::write_tiny_model(path, {.layers = layers, .head_dim = 32}).ok());
+  const std::vector<TokenId> tokens = test::random_tokens(1800, 3);
+  const auto stats = [&](KvType type, const std::string& codec, const std::string& host_codec,
+                         std::uint32_t host_percent) {
+    EngineOptions options = roomy();
+    options.model_path = path;
+    options.context = 2048;
+    options.sequences = 1;
+    options.kv.type = type;
+    options.kv.codec = codec;
+    options.kv.host_codec = host_codec;
+    options.kv.memory_bytes = 1 << 20;
+    options.kv.host_percent = host_percent;
+    const auto engine = try_open(options);
+    EXPECT_TRUE(engine.ok()) << engine.error().message;
+    const auto sequence = new_sequence(**engine);
+    test::LogitsTrace trace;
+    EXPECT_TRUE(test::append_traced(**engine, *sequence, tokens, 0, trace).ok());
+    return (*engine)->kv_stats();
+  };
+  EXPECT_GT(stats(KvType::i16, "raw", "lossless", 50).pages_filled_from_host, 0U);
+  EXPECT_GT(stats(KvType::q8, "q4", "lossless", 50).pages_filled_from_host, 0U);
+  EXPECT_EQ(stats(KvType::i16, "q4", "raw", 50).pages_filled_from_host, 0U);
+  for (const char* codec : {"raw", "q8"}) {
+    const KvStats with = stats(KvType::q8, codec, "lossless", 50);
+    const KvStats without = stats(KvType::q8, codec, "lossless", 0);
+    EXPECT_EQ(with.pages_filled_from_host, 0U) << codec;
+    EXPECT_GT(with.pages_filled_from_disk, 0U) << codec << ": not everything fits";
+    EXPECT_EQ(with.pages_filled_from_disk, without.pages_filled_from_disk) << codec;
+  }
+}
+
 /// Damaged and failed loads in the middle of a sequence. Each case reads a prompt in peace, then a
 /// few more tokens, one by one, under a plan.
 class RuntimeReplay : public TinyEngineTest {
