@@ -165,13 +165,14 @@ void put_a_foreign_page(const Faults& faults, Image& image, std::mt19937_64& ran
   replace(image, page, header, payload_of(other_image, other));
 }
 
-/// Our page, under a header that says it is another one.
+/// Under a header that says it is another page: one that there is not, for by chance it would be the
+/// one that another fault has put elsewhere.
 void lie_about_the_checksum(const Faults&, Image& image, std::mt19937_64& random) {
   const auto pages = records_of(image, RecordKind::page);
   if (pages.empty()) return;
   const Record& page = any_of(pages, random);
   RecordHeader header = page.header;
-  header.page.checksum = any_of(pages, random).header.page.checksum;
+  header.page.checksum.low = random();
   const Bytes payload = payload_of(image, page);
   replace(image, page, header, std::vector<std::byte>(payload.begin(), payload.end()));
 }
