@@ -165,8 +165,8 @@ void put_a_foreign_page(const Faults& faults, Image& image, std::mt19937_64& ran
   replace(image, page, header, payload_of(other_image, other));
 }
 
-/// Under a header that says it is another page: one that there is not, for by chance it would be the
-/// one that another fault has put elsewhere.
+/// Under a header that says it is another page: one that there is not, for by chance it would be
+/// the one that another fault has put elsewhere.
 void lie_about_the_checksum(const Faults&, Image& image, std::mt19937_64& random) {
   const auto pages = records_of(image, RecordKind::page);
   if (pages.empty()) return;
