@@ -5,8 +5,7 @@
 // What llama.cpp itself leaks when it runs out of memory is not ours to give back: the functions
 // that do so are measured by themselves (--wrap of the linker), and the difference is left out.
 //
-// Counted are the allocations of C++, of all threads or of the caller's. Not those of ggml, which
-// takes its memory by malloc(), and not those with which the program starts its threads.
+// Counted are the allocations of C++; not those of ggml, which takes its memory by malloc().
 #include <gguf.h>
 #include <gtest/gtest.h>
 #include <llama.h>
@@ -25,6 +24,9 @@
 
 #include "base/log.h"
 #include "headrace/engine.h"
+#include "tests/support/engine_run.h"
+#include "tests/support/rounds.h"
+#include "tests/support/segments.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_model.h"
 
@@ -134,7 +136,8 @@ class Life {
     for (auto* tokens : {&saved_, &offered_, &answer_}) tokens->reserve(options.context);
   }
 
-  static constexpr std::size_t steps = 10;
+  static constexpr std::size_t steps = 12;
+  static constexpr std::size_t first_end = 4;
 
   /// False: it did not work, and error() says why.
   bool carry_out(std::size_t step) {
@@ -147,12 +150,17 @@ class Life {
       case 2:
         return generate(prompt_);
       case 3:
-      case 8:
+      case 10:
         return save();
       case 6:
-        return resume();
+        return keep(engine_->read_session("s"), session_) &&
+               keep(engine_->new_sequence(), sequence_);
       case 7:
+        return keep(sequence_->append(session_.tokens, nullptr, nullptr));
+      case 8:
         return generate(std::span(answer_).last(1));
+      case 9:
+        return copy();
       default:
         return close();
     }
@@ -167,6 +175,7 @@ class Life {
     if (sequence_ != nullptr) static_cast<void>(sequence_->append(prompt_, nullptr, nullptr));
   }
 
+  KvStats stats() const { return engine_->kv_stats(); }
   const Error& error() const { return error_; }
   /// By the last save that was acknowledged, and by the one that was tried last.
   const std::vector<TokenId>& saved() const { return saved_; }
@@ -197,21 +206,34 @@ class Life {
     saved_.assign(offered_.begin(), offered_.end());
     return true;
   }
-  bool resume() {
-    SessionState session;
-    return keep(engine_->read_session("s"), session) && keep(engine_->new_sequence(), sequence_) &&
-           keep(sequence_->append(session.tokens, nullptr, nullptr));
+  bool copy() {
+    std::unique_ptr<Sequence> copy;
+    return keep(sequence_->fork(), copy) && keep(copy->append(prompt_, nullptr, nullptr));
   }
 
   const EngineOptions options_;
   const std::vector<TokenId> prompt_ = random_tokens(40, 1);
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Sequence> sequence_;
+  SessionState session_;
   std::vector<TokenId> saved_;
   std::vector<TokenId> offered_;
   std::vector<TokenId> answer_;
   Error error_;
 };
+
+/// A byte of every second page in the directory.
+void damage_pages(const std::string& directory) {
+  for (const std::string& path : segment_files(directory)) {
+    std::string bytes = read_bytes(path);
+    bool is_damaged = false;
+    for (const RecordHeader& page : page_records_of(bytes)) {
+      is_damaged = !is_damaged;
+      if (is_damaged) bytes[page.offset + segment_unit_bytes] ^= 1;
+    }
+    write_bytes(path, bytes);
+  }
+}
 
 class Allocation : public testing::Test {
  protected:
@@ -221,32 +243,42 @@ class Allocation : public testing::Test {
     ASSERT_TRUE(written.ok()) << written.error().message;
     options_ = {.model_path = directory_.path_of("tiny.gguf"),
                 .context = 160,
-                .threads = 1,
+                .threads = 2,
                 .chunk_tokens = 16,
                 .kv = {.type = KvType::f16,
                        .disk_directory = directory_.path_of("kv"),
                        .tokens_per_block = 16}};
-    options_.kv.memory_bytes = 3 << 20;
     options_.kv.disk_bytes = 1 << 20;
     options_.kv.keep_disk = true;
-    Life life(options_);  // what is made once for the process is made here
-    for (std::size_t step = 0; step < Life::steps; ++step) {
-      ASSERT_TRUE(life.carry_out(step)) << life.error().message;
+    options_.kv.memory_bytes = smallest_kv_memory(options_, 4096) + (24 << 10);
+    // What is made once for the process is made here.
+    for (const bool has_damage : {false, true}) {
+      std::filesystem::remove_all(options_.kv.disk_directory);
+      Life life(options_);
+      for (std::size_t step = 0; step < Life::steps; ++step) {
+        ASSERT_TRUE(life.carry_out(step)) << life.error().message;
+        if (step == Life::first_end && has_damage) damage_pages(options_.kv.disk_directory);
+        if (step != 8) continue;
+        ASSERT_GT(life.stats().pages_filled_from_disk, 0U) << "pages stream";
+        ASSERT_EQ(life.stats().pages_filled_by_replay > 0, has_damage);
+      }
+      expected_answer_ = life.answer();
     }
-    expected_answer_ = life.answer();
   }
   void TearDown() override { set_log_level(level_); }
 
   static std::int64_t live() { return live_allocations - leaked_by_llama_cpp; }
 
+  /// io: a thread of the tier had none, and what that meant is said by whoever needed it.
   static void expect_no_memory(const Error& error) {
-    EXPECT_TRUE(error.code == ErrorCode::out_of_budget || error.code == ErrorCode::io)
-        << to_string(error.code);
+    if (error.code == ErrorCode::io) return;
+    EXPECT_EQ(error.code, ErrorCode::out_of_budget) << error.message;
     EXPECT_NE(error.message.find("memory"), std::string::npos) << error.message;
   }
 
-  /// One life in which allocations of one step fail. Returns how many that step makes.
-  std::uint64_t live_through(std::size_t failing_step, const Failure& failure) {
+  /// One life in which allocations of one step fail. Returns how many that step makes. Pages are
+  /// damaged between the two processes, or not.
+  std::uint64_t live_through(std::size_t failing_step, const Failure& failure, bool has_damage) {
     std::filesystem::remove_all(options_.kv.disk_directory);
     const std::int64_t live_before = live();
     std::uint64_t made = 0;
@@ -254,6 +286,7 @@ class Allocation : public testing::Test {
       Life life(options_);
       for (std::size_t step = 0; step < failing_step; ++step) {
         EXPECT_TRUE(life.carry_out(step)) << life.error().message;
+        if (step == Life::first_end && has_damage) damage_pages(options_.kv.disk_directory);
       }
       bool works = false;
       made = with_failure(failure, [&] { works = life.carry_out(failing_step); });
@@ -272,6 +305,9 @@ class Allocation : public testing::Test {
     EXPECT_EQ(live(), live_before) << "a leak";
     return made;
   }
+
+  /// In each step each allocation in turn.
+  void expect_saved_whatever_fails(Failure failure);
 
   void expect_saved(const Life& life) const {
     const auto engine = Engine::open(options_);
@@ -293,18 +329,44 @@ class Allocation : public testing::Test {
   const LogLevel level_ = log_level();
 };
 
-/// The first ones in the suite, all of them by `make soak`.
-bool is_wanted(std::uint64_t number) {
-  constexpr std::uint64_t most = 200;
-  return number <= most || std::getenv("HEADRACE_SOAK_MINUTES") != nullptr;
+/// Counts from 1 on: to 200 in the suite, far in a long run.
+class Numbers {
+ public:
+  explicit Numbers(const std::string& name)
+      : rounds_(name, {.suite = 200, .soak = 20'000, .soak_share = 0.005}) {}
+  bool next() {
+    ++number_;
+    return rounds_.next();
+  }
+  std::uint64_t number() const { return number_; }
+
+ private:
+  Rounds rounds_;
+  std::uint64_t number_ = 0;
+};
+
+void Allocation::expect_saved_whatever_fails(Failure failure) {
+  for (std::size_t step = 0; step < Life::steps; ++step) {
+    bool is_beyond = false;
+    for (Numbers numbers("step " + std::to_string(step)); !is_beyond && numbers.next();) {
+      failure.first = numbers.number();
+      SCOPED_TRACE("step " + std::to_string(step) + ", allocation " +
+                   std::to_string(failure.first));
+      // Pages are rebuilt in every second life, in which there is more to do.
+      const bool has_damage = failure.first % 2 == 0;
+      is_beyond = live_through(step, failure, has_damage) < failure.first && has_damage;
+      ASSERT_FALSE(HasFailure());
+    }
+  }
 }
 
-TEST_F(Allocation, AModelIsOpenedOrNot) {
+TEST_F(Allocation, OfAModelThatIsOpenedFailsWithAnError) {
   options_.kv.keep_disk = false;
   options_.kv.memory_bytes = 0;
   for (const bool is_for_ever : {false, true}) {
     bool is_beyond = false;
-    for (std::uint64_t number = 1; !is_beyond && is_wanted(number); ++number) {
+    for (Numbers numbers("open"); !is_beyond && numbers.next();) {
+      const std::uint64_t number = numbers.number();
       SCOPED_TRACE("allocation " + std::to_string(number) + (is_for_ever ? " and all later" : ""));
       const std::int64_t live_before = live();
       {
@@ -321,18 +383,44 @@ TEST_F(Allocation, AModelIsOpenedOrNot) {
   }
 }
 
-TEST_F(Allocation, AStoreKeepsWhatItAcknowledged) {
-  for (std::size_t step = 0; step < Life::steps; ++step) {
-    for (const bool is_for_ever : {false, true}) {
-      bool is_beyond = false;
-      for (std::uint64_t number = 1; !is_beyond && is_wanted(number); ++number) {
-        SCOPED_TRACE("step " + std::to_string(step) + ", allocation " + std::to_string(number) +
-                     (is_for_ever ? " and all later" : ""));
-        is_beyond = live_through(step, {number, is_for_ever}) < number;
-        ASSERT_FALSE(HasFailure());
-      }
-    }
+TEST_F(Allocation, ThatFailedLeavesAnEngineThatRefusesAllAndCanBeOpenedAnew) {
+  const std::vector<TokenId> text = random_tokens(40, 1);
+  const auto expect_refused = [](const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::out_of_budget);
+    EXPECT_NE(error.message.find("open it anew"), std::string::npos) << error.message;
+  };
+  {
+    const auto engine = Engine::open(options_);
+    ASSERT_TRUE(engine.ok()) << engine.error().message;
+    const auto sequence = (*engine)->new_sequence();
+    ASSERT_TRUE((*sequence)->append(text, nullptr, nullptr).ok());
+    Result<void> read;
+    with_failure({.first = 3}, [&] { read = (*sequence)->append(text, nullptr, nullptr); });
+    ASSERT_FALSE(read.ok());
+    expect_no_memory(read.error());
+    expect_refused((*sequence)->append(text, nullptr, nullptr).error());
+    expect_refused((*sequence)->fork().error());
+    expect_refused((*sequence)->generate(text, {}).error());
+    expect_refused((*engine)->new_sequence().error());
+    expect_refused((*engine)->save_session("t", **sequence, "").error());
+    expect_refused((*engine)->read_session("s").error());
+    expect_refused((*engine)->set_kv_memory(4 << 20).error());
+    expect_refused((*engine)->set_kv_disk(4 << 20).error());
+    expect_refused((*engine)->append_together({}).error());
   }
+  const auto engine = Engine::open(options_);
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  EXPECT_TRUE((*engine)->read_session("s").ok());
+}
+
+TEST_F(Allocation, OfTheCallerFailsAndWhatWasSavedIsThere) { expect_saved_whatever_fails({}); }
+
+TEST_F(Allocation, OfAnyThreadFailsAndWhatWasSavedIsThere) {
+  expect_saved_whatever_fails({.is_everywhere = true});
+}
+
+TEST_F(Allocation, FailsFromThenOnInAllThreadsAndWhatWasSavedIsThere) {
+  expect_saved_whatever_fails({.is_for_ever = true, .is_everywhere = true});
 }
 
 }  // namespace
