@@ -9,6 +9,9 @@
 //   auto prompt = (*engine)->tokenize("Once upon a time", {});
 //   auto answer = (*sequence)->generate(*prompt, {.max_tokens = 64});
 //
+// When memory runs out, whatever returns a Result gives out_of_budget. If that was in the middle of
+// something, the engine refuses all later calls; one that is opened anew finds what was saved.
+//
 // Thread-safety: an Engine and its sequences belong to one thread at a time. Different engines are
 // independent.
 #pragma once

@@ -18,7 +18,7 @@ enum class ErrorCode {
   not_found,         ///< a file or a name does not exist
   unsupported,       ///< valid, but not something this build can do
   corrupt,           ///< bytes failed verification (checksum, identity, length, structure)
-  out_of_budget,     ///< a stated limit (memory, disk) would be exceeded
+  out_of_budget,     ///< a stated limit (memory, disk) would be exceeded, or memory ran out
   io,                ///< the operating system refused or failed an operation
   page_lost,  ///< a KV page could not be restored from its tier; replay of its tokens brings it
               ///< back

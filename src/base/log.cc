@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/no_memory.h"
+
 namespace headrace {
 namespace {
 
@@ -33,13 +35,16 @@ void set_log_level(LogLevel level) { level_in_force().store(level, std::memory_o
 
 void log_message(LogLevel level, std::string_view message) {
   if (level < log_level() || level == LogLevel::off) return;
-  std::string line = "headrace: ";
-  line += kLevelNames[static_cast<std::size_t>(level)];
-  line += ": ";
-  line += message;
-  line += '\n';
-  // One call, so that lines of different threads do not mix.
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  const auto write_line = [&] {
+    std::string line = "headrace: ";
+    line += kLevelNames[static_cast<std::size_t>(level)];
+    line += ": ";
+    line += message;
+    line += '\n';
+    // One call, so that lines of different threads do not mix.
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  };
+  if (!has_memory_for(write_line)) std::fputs("headrace: out of memory\n", stderr);
 }
 
 }  // namespace headrace

@@ -13,9 +13,22 @@
 
 namespace headrace {
 
+/// Jobs that wait although nothing else is to be waited for.
+struct HeldJobs {
+  bool is_holding = false;
+  std::vector<std::function<void()>> jobs = {};
+};
+
 class ImmediateExecutor final : public Executor {
  public:
-  void submit(std::function<void()> job) override { job(); }
+  explicit ImmediateExecutor(HeldJobs& held) : held_(held) {}
+  void submit(std::function<void()> job) override {
+    if (!held_.is_holding) return job();
+    held_.jobs.push_back(std::move(job));
+  }
+
+ private:
+  HeldJobs& held_;
 };
 
 class ImmediateEnv final : public Env {
@@ -24,6 +37,12 @@ class ImmediateEnv final : public Env {
   void advance(std::chrono::nanoseconds time) { base_.advance(time); }
   void crash_torn(std::uint64_t seed) { base_.crash_torn(seed); }
   void set_capacity(std::uint64_t bytes) { base_.set_capacity(bytes); }
+  /// As if every thread were busy with something else, until run_held_jobs().
+  void hold_jobs() { held_.is_holding = true; }
+  void run_held_jobs() {
+    held_.is_holding = false;
+    for (const auto& job : std::exchange(held_.jobs, {})) job();
+  }
 
   Result<std::unique_ptr<File>> open_file(const std::string& path, OpenMode mode) override {
     return base_.open_file(path, mode);
@@ -60,10 +79,10 @@ class ImmediateEnv final : public Env {
   std::uint64_t unix_seconds() override { return base_.unix_seconds(); }
   std::uint64_t random() override { return base_.random(); }
   std::unique_ptr<Executor> new_executor(std::size_t) override {
-    return std::make_unique<ImmediateExecutor>();
+    return std::make_unique<ImmediateExecutor>(held_);
   }
   std::unique_ptr<IoQueue> new_io_queue(std::size_t) override {
-    return std::make_unique<ExecutorIoQueue>(std::make_unique<ImmediateExecutor>());
+    return std::make_unique<ExecutorIoQueue>(std::make_unique<ImmediateExecutor>(held_));
   }
   std::unique_ptr<Parallel> new_parallel(std::size_t workers) override {
     return base_.new_parallel(workers);
@@ -73,6 +92,7 @@ class ImmediateEnv final : public Env {
 
  private:
   MemoryEnv base_;
+  HeldJobs held_;
 };
 
 }  // namespace headrace

@@ -20,6 +20,7 @@ FillQueue::FillQueue(PageStore& store, PageTable& table, std::uint32_t layers_en
 }
 
 FillQueue::~FillQueue() {
+  if (store_.is_broken_off()) return;
   for (Fill& fill : fills_) {
     while (!fill.finished) store_.wait();
     store_.pool().release(fill.slot);

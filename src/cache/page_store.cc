@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/no_memory.h"
 #include "cache/memory_plan.h"
 #include "cache/store_secret.h"
 #include "tier/disk_tier.h"
@@ -66,6 +67,7 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   for (const TierState& state : store->tiers_) tier_bytes += state.tier->memory_bytes();
   HEADRACE_CHECK(tier_bytes <= plan.io_bytes, "the tiers hold more memory than was planned");
   if (options.keep_disk) {
+    const BreakOffOnThrow guard(*store);
     HEADRACE_TRY(store->recover());
   }
   return store;
@@ -88,7 +90,14 @@ PageStore::PageStore(Env& env, const PageStoreOptions& options, std::uint64_t li
 }
 
 PageStore::~PageStore() {
-  HEADRACE_CHECK(tracked_.empty() && live_sequences_ == 0, "a sequence outlives its cache");
+  HEADRACE_CHECK(live_sequences_ == 0 || is_broken_off_, "a sequence outlives its cache");
+  if (!is_broken_off_) static_cast<void>(has_memory_for([this] { end(); }));
+  // Before what is in flight is forgotten: its bytes may be held there.
+  for (TierState& state : tiers_) state.tier.reset();
+}
+
+void PageStore::end() {
+  HEADRACE_CHECK(tracked_.empty(), "a sequence outlives its cache");
   if (options_.keep_disk) flush();
   while (anything_in_flight()) wait();
 }

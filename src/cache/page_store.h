@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -189,6 +190,11 @@ class PageStore {
   /// Errors: invalid_argument, not_found, corrupt.
   Result<SessionRecord> read_session(const std::string& name);
 
+  /// Memory ran out in the middle of something, and what is under way may belong to nobody any
+  /// more: from now on nothing is done but to end. What is on disk is as after a kill.
+  void break_off() { is_broken_off_ = true; }
+  bool is_broken_off() const { return is_broken_off_; }
+
   /// Handles what the tiers have finished.
   void reap();
   /// Waits until a tier finishes something, and handles it. Something must be in flight.
@@ -250,6 +256,7 @@ class PageStore {
   Result<void> store(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t first_tier);
   Result<void> sync();
   void flush();
+  void end();
   static Error no_session_place();
   void count_session(const SessionRecord& session, std::int32_t change);
   Result<void> check_described(const SessionRecord& session) const;
@@ -278,6 +285,7 @@ class PageStore {
   std::uint32_t stream_slots_ = 0;
   std::uint32_t live_sequences_ = 0;
   bool rebuilding_ = false;
+  bool is_broken_off_ = false;
   std::uint32_t slots_least_ = 0;
   std::uint64_t slot_books_bytes_ = 0;
   Budget budget_;
@@ -312,6 +320,22 @@ class PageStore {
   std::uint32_t leaving_ = 0;  ///< pages whose slots are free as soon as they are written
   Result<void> write_error_;
   KvStats counters_;
+};
+
+/// Breaks a store off when something throws behind it, before what was declared earlier ends and
+/// touches the store.
+class BreakOffOnThrow {
+ public:
+  explicit BreakOffOnThrow(PageStore& store) : store_(store) {}
+  BreakOffOnThrow(const BreakOffOnThrow&) = delete;
+  BreakOffOnThrow& operator=(const BreakOffOnThrow&) = delete;
+  ~BreakOffOnThrow() {
+    if (std::uncaught_exceptions() > exceptions_) store_.break_off();
+  }
+
+ private:
+  PageStore& store_;
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace headrace

@@ -131,6 +131,7 @@ bool SequenceCache::fill_copy(Block& from, Block& to) {
 Result<std::unique_ptr<SequenceCache>> SequenceCache::fork() {
   HEADRACE_TRY(store_.admit_sequence());
   std::unique_ptr<SequenceCache> copy(new SequenceCache(store_, options_, false));
+  const BreakOffOnThrow guard(store_);
   std::vector<Block*> sealed;
   for (std::uint32_t i = 0; i < table_.blocks() && table_.block(i).sealed; ++i) {
     sealed.push_back(&table_.block(i));

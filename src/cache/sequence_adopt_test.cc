@@ -1,6 +1,7 @@
 // Blocks that sequences share: while both live, after one has ended, and when room is short.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <random>
@@ -324,6 +325,40 @@ TEST(Sharing, LoadsAheadWhatMayFollow) {
   Reader whole(*store, text);
   EXPECT_EQ(whole.take_cached(), 159U);
   ASSERT_TRUE(whole.read_all(1).ok());
+}
+
+// A step may find the tier's queue full of what was loaded ahead for later ones.
+TEST(Sharing, AStepWaitsForItsPagesBehindThoseThatAreLoadedAhead) {
+  ImmediateEnv env;
+  PageStoreOptions options = with_slots(sharing_store(), 100);
+  options.step_rows = 16;
+  const auto store = open_store(env, options);
+  const std::vector<TokenId> text = random_text(40, 1);
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, text));
+  }
+  {
+    read_with_cache(*std::make_unique<Reader>(*store, random_text(224, 2)));
+  }
+  store->make_room_of_unused(100);
+  Auditor auditor(*store);
+  Reader reader(*store, text);
+  ASSERT_EQ(reader.take_cached(), 39U);
+  ASSERT_FALSE(reader.sequence().table().page(0, 0).slot) << "it is streamed";
+
+  env.hold_jobs();
+  std::uint32_t loading = 0;
+  store->index().for_each_sealed([&](Block& block) {
+    if (block.users == 0) store->load_ahead(block);
+    loading +=
+        static_cast<std::uint32_t>(std::ranges::count(block.pages, true, &PageEntry::loading));
+  });
+  ASSERT_EQ(loading, DiskTierOptions().queue_depth) << "the queue is full";
+  const auto outcome = reader.read_all(1);
+  ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+  env.run_held_jobs();
+  store->reap();
+  auditor.expect_in_order({&reader.sequence()});
 }
 
 // With everything that happens to a cache: random texts that begin alike, random room, windows.

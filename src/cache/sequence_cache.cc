@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/no_memory.h"
 #include "page/shape.h"
 
 namespace headrace {
@@ -35,6 +36,16 @@ SequenceCache::SequenceCache(PageStore& store, const SequenceOptions& options, b
 }
 
 SequenceCache::~SequenceCache() {
+  if (!store_.is_broken_off() && !has_memory_for([this] { leave(); })) store_.break_off();
+  if (is_rebuild_) {
+    store_.dismiss_rebuild();
+  } else {
+    store_.dismiss_sequence();
+  }
+}
+
+/// What this sequence has stays for others.
+void SequenceCache::leave() {
   abort();
   keep_tail();
   // The last ones first: a parent outlives its children.
@@ -50,11 +61,6 @@ SequenceCache::~SequenceCache() {
                                                 ? Block::never
                                                 : store_.now() + seconds(options_.keep_seconds));
     store_.unuse(block);
-  }
-  if (is_rebuild_) {
-    store_.dismiss_rebuild();
-  } else {
-    store_.dismiss_sequence();
   }
 }
 

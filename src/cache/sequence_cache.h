@@ -120,6 +120,7 @@ class SequenceCache final : public SequenceKv {
   SequenceCache(PageStore& store, const SequenceOptions& options, bool is_rebuild);
 
   std::uint32_t position() const { return static_cast<std::uint32_t>(tokens_.size()); }
+  void leave();
   void end_step();
   void drop_empty_blocks();
   void seal(std::uint32_t block);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <utility>
 
+#include "base/ring.h"
 #include "env/env.h"
 
 namespace headrace {
@@ -16,7 +18,11 @@ class ExecutorIoQueue final : public IoQueue {
   void wait_idle() override { executor_->wait_idle(); }
 
  private:
-  const std::unique_ptr<Executor> executor_;
+  void carry_out_next();
+
+  std::mutex mutex_;
+  Ring<IoRequest> requests_{64};              // guarded by mutex_
+  const std::unique_ptr<Executor> executor_;  // last: its end waits for the jobs
 };
 
 }  // namespace headrace

@@ -9,10 +9,17 @@ namespace headrace {
 ThreadExecutor::ThreadExecutor(std::size_t threads) {
   HEADRACE_CHECK(threads > 0, "an executor has a thread to run jobs on");
   threads_.reserve(threads);
-  for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  try {
+    for (std::size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-ThreadExecutor::~ThreadExecutor() {
+ThreadExecutor::~ThreadExecutor() { stop(); }
+
+void ThreadExecutor::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -24,7 +31,7 @@ ThreadExecutor::~ThreadExecutor() {
 void ThreadExecutor::submit(std::function<void()> job) {
   // With the lock: when the job has run, its owner may end this executor at once.
   const std::lock_guard lock(mutex_);
-  queue_.push_back(std::move(job));
+  queue_.push(std::move(job));
   changed_.notify_one();
 }
 
@@ -34,8 +41,7 @@ void ThreadExecutor::work() {
     changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
     {
-      const std::function<void()> job = std::move(queue_.front());
-      queue_.pop_front();
+      const std::function<void()> job = queue_.pop();
       ++running_;
       lock.unlock();
       job();

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/ring.h"
 #include "env/env.h"
 
 namespace headrace {
@@ -26,13 +26,16 @@ class ThreadExecutor final : public Executor {
 
  private:
   void work();
+  void stop();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable idle_;
-  std::deque<std::function<void()>> queue_;  // guarded by mutex_
-  std::size_t running_ = 0;                  // guarded by mutex_
-  bool stopping_ = false;                    // guarded by mutex_
+  // Guarded by mutex_. With room for what a tier has in flight: a job that hands over to another
+  // one must not fail.
+  Ring<std::function<void()>> queue_{64};
+  std::size_t running_ = 0;  // guarded by mutex_
+  bool stopping_ = false;    // guarded by mutex_
   std::vector<std::thread> threads_;
 };
 

@@ -48,10 +48,17 @@ ThreadPool::ThreadPool(std::size_t workers) : ThreadPool(workers, spin_for(worke
 ThreadPool::ThreadPool(std::size_t workers, std::chrono::nanoseconds spin) : spin_(spin) {
   HEADRACE_CHECK(workers > 0, "the calling thread is a worker");
   threads_.reserve(workers - 1);
-  for (std::size_t i = 1; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
+  try {
+    for (std::size_t i = 1; i < workers; ++i) threads_.emplace_back([this, i] { work(i); });
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stopping_.store(true);
   {
     // A thread that is about to sleep holds the mutex until it does, so it cannot miss the call

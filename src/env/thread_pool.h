@@ -45,6 +45,7 @@ class ThreadPool final : public Parallel {
 
  private:
   void work(std::size_t worker);
+  void stop();
   void run_shared(std::size_t count, TaskRef task);
   void run_claimed_tasks(std::size_t worker);
   bool claim(std::uint32_t& left);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -15,15 +14,17 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/no_memory.h"
+#include "base/ring.h"
 
 namespace headrace {
 namespace {
 
 // A ring, and what the kernel's library wants of the threads that use it.
-class Ring {
+class KernelRing {
  public:
-  static Result<std::unique_ptr<Ring>> open(unsigned entries) {
-    std::unique_ptr<Ring> ring(new Ring());
+  static Result<std::unique_ptr<KernelRing>> open(unsigned entries) {
+    std::unique_ptr<KernelRing> ring(new KernelRing());
     io_uring_params parameters{};
     const int status = ::io_uring_queue_init_params(entries, &ring->ring_, &parameters);
     if (status < 0) return refused(-status);
@@ -32,9 +33,9 @@ class Ring {
     if ((parameters.features & IORING_FEAT_RW_CUR_POS) == 0) return refused(ENOSYS);
     return ring;
   }
-  Ring(const Ring&) = delete;
-  Ring& operator=(const Ring&) = delete;
-  ~Ring() {
+  KernelRing(const KernelRing&) = delete;
+  KernelRing& operator=(const KernelRing&) = delete;
+  ~KernelRing() {
     if (is_open_) ::io_uring_queue_exit(&ring_);
   }
 
@@ -70,7 +71,7 @@ class Ring {
   }
 
  private:
-  Ring() = default;
+  KernelRing() = default;
 
   static bool is_passing(int status) {
     return status == 0 || status == -EINTR || status == -EAGAIN || status == -EBUSY;
@@ -86,7 +87,7 @@ class Ring {
 
 class UringIoQueue final : public IoQueue {
  public:
-  UringIoQueue(std::size_t depth, std::unique_ptr<Ring> ring, std::unique_ptr<IoQueue> others,
+  UringIoQueue(std::size_t depth, std::unique_ptr<KernelRing> ring, std::unique_ptr<IoQueue> others,
                RingFiles files)
       : files_(files), others_(std::move(others)), ring_(std::move(ring)), running_(depth) {
     for (std::size_t i = depth; i > 0; --i) free_.push_back(i - 1);
@@ -110,12 +111,9 @@ class UringIoQueue final : public IoQueue {
     const bool is_for_ring = takes(*request.file);
     {
       const std::lock_guard lock(mutex_);
+      if (is_for_ring) waiting_.push(std::move(request));
       ++unfinished_;
-      if (is_for_ring) {
-        waiting_.push_back(std::move(request));
-        fill_ring();
-        return;
-      }
+      if (is_for_ring) return fill_ring();
     }
     hand_over(std::move(request));
   }
@@ -143,8 +141,7 @@ class UringIoQueue final : public IoQueue {
     while (!waiting_.empty() && !free_.empty()) {
       const std::size_t slot = free_.back();
       free_.pop_back();
-      running_[slot] = std::move(waiting_.front());
-      waiting_.pop_front();
+      running_[slot] = waiting_.pop();
       const IoRequest& request = running_[slot];
       const auto bytes = static_cast<unsigned>(std::min(request.bytes.size(), ring_bytes_max));
       const int descriptor = request.file->descriptor();
@@ -162,7 +159,7 @@ class UringIoQueue final : public IoQueue {
   // What completer_ does.
   void complete() {
     for (;;) {
-      const Ring::Completion completion = ring_->wait();
+      const KernelRing::Completion completion = ring_->wait();
       if (completion.data == stop) return;
       IoRequest request;
       {
@@ -187,8 +184,16 @@ class UringIoQueue final : public IoQueue {
   }
 
   void hand_over(IoRequest request) {
-    request.done = [this, done = std::move(request.done)](Result<void> result) {
-      done(std::move(result));
+    // Behind a pointer, which a function holds without memory of its own.
+    using Done = std::function<void(Result<void>)>;
+    std::unique_ptr<Done> done;
+    if (!has_memory_for([&] { done = std::make_unique<Done>(std::move(request.done)); })) {
+      request.done(no_memory(ErrorCode::io));
+      return end();
+    }
+    request.done = [this, held = done.release()](Result<void> result) {
+      const std::unique_ptr<Done> owner(held);
+      (*owner)(std::move(result));
       end();
     };
     others_->submit(std::move(request));
@@ -201,11 +206,11 @@ class UringIoQueue final : public IoQueue {
 
   const RingFiles files_;
   const std::unique_ptr<IoQueue> others_;
-  const std::unique_ptr<Ring> ring_;
+  const std::unique_ptr<KernelRing> ring_;
 
   std::mutex mutex_;  // also of submitting to the ring
   std::condition_variable idle_;
-  std::deque<IoRequest> waiting_;   // guarded by mutex_; for a free place in the ring
+  Ring<IoRequest> waiting_{64};     // guarded by mutex_; for a free place in the kernel's ring
   std::vector<IoRequest> running_;  // guarded by mutex_
   std::vector<std::size_t> free_;   // guarded by mutex_; places in running_
   std::size_t unfinished_ = 0;      // guarded by mutex_; those of the others too
@@ -220,7 +225,8 @@ Result<std::unique_ptr<IoQueue>> new_uring_io_queue(std::size_t depth,
   HEADRACE_CHECK(depth > 0, "a queue has room for a request");
   constexpr std::size_t depth_max = 4096;  // the kernel's is 32768
   depth = std::min(depth, depth_max);
-  HEADRACE_TRY_ASSIGN(std::unique_ptr<Ring> ring, Ring::open(static_cast<unsigned>(depth)));
+  HEADRACE_TRY_ASSIGN(std::unique_ptr<KernelRing> ring,
+                      KernelRing::open(static_cast<unsigned>(depth)));
   return std::unique_ptr<IoQueue>(
       std::make_unique<UringIoQueue>(depth, std::move(ring), std::move(others), files));
 }

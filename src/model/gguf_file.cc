@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/no_memory.h"
 #include "ggml.h"
 #include "gguf.h"
 
@@ -14,6 +15,7 @@ namespace {
 class LogCapture {
  public:
   LogCapture() {
+    text_.reserve(line_bytes);  // so that want of memory can be said
     ggml_log_get(&previous_, &previous_data_);
     ggml_log_set(append, this);
   }
@@ -28,8 +30,10 @@ class LogCapture {
   }
 
  private:
+  static constexpr std::size_t line_bytes = 256;
+
   static void append(ggml_log_level, const char* text, void* self) {
-    static_cast<LogCapture*>(self)->text_ += text;
+    static_cast<void>(has_memory_for([&] { static_cast<LogCapture*>(self)->text_ += text; }));
   }
   ggml_log_callback previous_ = nullptr;
   void* previous_data_ = nullptr;
@@ -56,6 +60,9 @@ Result<GgufFile> GgufFile::open(Bytes file, const std::string& path) {
         gguf_init_from_buffer(file.data(), file.size(), {/*no_alloc=*/true, /*ctx=*/nullptr}));
     if (!result.context_) {
       const std::string detail = log.first_line();
+      if (detail.find("bad_alloc") != std::string::npos) {
+        return no_memory(ErrorCode::out_of_budget);
+      }
       return corrupt("is damaged or cut short" +
                      (detail.empty() ? std::string() : " (" + detail + ")") +
                      "; get the file again");

@@ -34,7 +34,7 @@ Result<std::vector<Remaining>> check_steps(const Runtime& runtime,
 
 }  // namespace
 
-Result<void> Runtime::append_together(std::span<const SequenceStep> steps) {
+Result<void> Runtime::read_together(std::span<const SequenceStep> steps) {
   HEADRACE_TRY_ASSIGN(std::vector<Remaining> remaining, check_steps(*this, steps));
   while (!remaining.empty()) {
     std::vector<StepPart> parts;

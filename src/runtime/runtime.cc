@@ -33,8 +33,10 @@ Digest128 numerics_digest(const Model& model) {
 }  // namespace
 
 Result<ModelInfo> inspect_model(const std::string& path) {
-  HEADRACE_TRY_ASSIGN(const std::unique_ptr<ModelFile> file, ModelFile::open(posix_env(), path));
-  return file->info();
+  return or_no_memory(ErrorCode::out_of_budget, [&]() -> Result<ModelInfo> {
+    HEADRACE_TRY_ASSIGN(const std::unique_ptr<ModelFile> file, ModelFile::open(posix_env(), path));
+    return file->info();
+  });
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
@@ -42,9 +44,16 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
 }
 
 Result<std::unique_ptr<Engine>> Runtime::open(Env& env, const EngineOptions& options) {
-  std::unique_ptr<Runtime> runtime(new Runtime(env));
-  HEADRACE_TRY(runtime->load(options));
-  return std::unique_ptr<Engine>(std::move(runtime));
+  return or_no_memory(ErrorCode::out_of_budget, [&]() -> Result<std::unique_ptr<Engine>> {
+    std::unique_ptr<Runtime> runtime(new Runtime(env));
+    HEADRACE_TRY(runtime->load(options));
+    return std::unique_ptr<Engine>(std::move(runtime));
+  });
+}
+
+Error Runtime::broken_off() {
+  return {ErrorCode::out_of_budget,
+          "memory ran out in an earlier call, so this engine cannot go on; open it anew"};
 }
 
 Result<void> Runtime::load(const EngineOptions& options) {
@@ -122,13 +131,14 @@ Result<const Codec*> Runtime::open_codec(const std::string& name, const Digest12
 }
 
 Result<std::unique_ptr<Sequence>> Runtime::new_sequence(const SequenceOptions& options) {
-  HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache,
-                      SequenceCache::create(*store_, options));
-  return std::unique_ptr<Sequence>(std::make_unique<RuntimeSequence>(*this, std::move(cache)));
+  return guarded([&]() -> Result<std::unique_ptr<Sequence>> {
+    HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache,
+                        SequenceCache::create(*store_, options));
+    return std::unique_ptr<Sequence>(std::make_unique<RuntimeSequence>(*this, std::move(cache)));
+  });
 }
 
-Result<void> Runtime::save_session(const std::string& name, Sequence& sequence,
-                                   std::string_view note) {
+Result<void> Runtime::save(const std::string& name, Sequence& sequence, std::string_view note) {
   SequenceCache& cache = static_cast<RuntimeSequence&>(sequence).cache();
   SessionRecord session;
   session.name = name;
@@ -146,13 +156,15 @@ Result<void> Runtime::save_session(const std::string& name, Sequence& sequence,
 }
 
 Result<SessionState> Runtime::read_session(const std::string& name) {
-  HEADRACE_TRY_ASSIGN(SessionRecord session, store_->read_session(name));
-  if (session.model != store_->options().model) {
-    return Error{ErrorCode::unsupported, "session '" + name + "' was saved with another model (" +
-                                             session.model_name + "); open it with that one"};
-  }
-  return SessionState{std::move(session.tokens), std::move(session.note),
-                      std::move(session.tenant)};
+  return guarded([&]() -> Result<SessionState> {
+    HEADRACE_TRY_ASSIGN(SessionRecord session, store_->read_session(name));
+    if (session.model != store_->options().model) {
+      return Error{ErrorCode::unsupported, "session '" + name + "' was saved with another model (" +
+                                               session.model_name + "); open it with that one"};
+    }
+    return SessionState{std::move(session.tokens), std::move(session.note),
+                        std::move(session.tenant)};
+  });
 }
 
 std::uint32_t Runtime::rows_possible(const SequenceCache& sequence, std::size_t wanted) const {
@@ -265,6 +277,7 @@ Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
     std::optional<PagePlace> earlier;
     {
       Replay replay(sequence, lost);
+      const BreakOffOnThrow guard(*store_);
       const Segment segment{&replay, replay.tokens(), replay.first_position(),
                             sequence.shape().tokens, replay.layers_end()};
       Result<void> outcome =
@@ -279,6 +292,7 @@ Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
 
 Result<void> Runtime::rebuild(SequenceCache& sequence, const PagePlace& lost) {
   Rebuild rebuild(sequence, lost);
+  const BreakOffOnThrow guard(*store_);
   SequenceCache& copy = rebuild.sequence();
   const std::span<const TokenId> tokens = rebuild.tokens();
   for (std::size_t done = 0; done < tokens.size();) {

@@ -4,7 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
 
+#include "base/no_memory.h"
 #include "cache/sequence_cache.h"
 #include "env/env.h"
 #include "headrace/engine.h"
@@ -26,25 +30,46 @@ class Runtime final : public Engine {
   const char* instruction_set() const override { return kernel::kernels().name; }
   Result<std::vector<TokenId>> tokenize(std::string_view text,
                                         const TokenizeOptions& options) const override {
-    return vocabulary_->tokenize(text, options);
+    return or_no_memory(ErrorCode::out_of_budget,
+                        [&] { return vocabulary_->tokenize(text, options); });
   }
   std::string token_bytes(TokenId token) const override { return vocabulary_->token_bytes(token); }
   bool is_end_of_generation(TokenId token) const override {
     return vocabulary_->is_end_of_generation(token);
   }
   Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const override {
-    return vocabulary_->chat_prompt(messages);
+    return or_no_memory(ErrorCode::out_of_budget,
+                        [&] { return vocabulary_->chat_prompt(messages); });
   }
   using Engine::new_sequence;
   Result<std::unique_ptr<Sequence>> new_sequence(const SequenceOptions& options) override;
   Result<void> set_kv_memory(std::uint64_t bytes) override {
-    return store_->set_memory_bytes(bytes);
+    return guarded([&] { return store_->set_memory_bytes(bytes); });
   }
-  Result<void> set_kv_disk(std::uint64_t bytes) override { return store_->set_disk_bytes(bytes); }
+  Result<void> set_kv_disk(std::uint64_t bytes) override {
+    return guarded([&] { return store_->set_disk_bytes(bytes); });
+  }
   Result<void> save_session(const std::string& name, Sequence& sequence,
-                            std::string_view note) override;
+                            std::string_view note) override {
+    return guarded([&] { return save(name, sequence, note); });
+  }
   Result<SessionState> read_session(const std::string& name) override;
-  Result<void> append_together(std::span<const SequenceStep> steps) override;
+  Result<void> append_together(std::span<const SequenceStep> steps) override {
+    return guarded([&] { return read_together(steps); });
+  }
+
+  /// Carries out what a caller asks for. If memory runs out in it nobody knows how far it came, so
+  /// all later calls are refused.
+  template <typename Work>
+  std::invoke_result_t<Work> guarded(Work&& work) {
+    try {
+      if (store_->is_broken_off()) return broken_off();
+      return std::forward<Work>(work)();
+    } catch (const std::bad_alloc&) {
+      store_->break_off();
+      return no_memory(ErrorCode::out_of_budget);
+    }
+  }
 
   /// One step of one sequence: `tokens` (at most rows_possible()) join it. Rows from
   /// `first_logits_row` on give logits. A page that does not verify is replayed, and the step
@@ -86,6 +111,9 @@ class Runtime final : public Engine {
   explicit Runtime(Env& env) : env_(env) {}
   Result<void> step_alone(const StepPart& part, const RowLogits& on_logits);
   Result<void> load(const EngineOptions& options);
+  static Error broken_off();
+  Result<void> save(const std::string& name, Sequence& sequence, std::string_view note);
+  Result<void> read_together(std::span<const SequenceStep> steps);
   /// Of KvOptions::codec.
   Result<const Codec*> open_codec(const std::string& name, const Digest128& model);
   /// Reserves and starts as many of `parts` as there are slots for. Errors: of the first one.

@@ -85,9 +85,9 @@ Result<void> RuntimeSequence::check(std::span<const TokenId> tokens) const {
   return {};
 }
 
-Result<void> RuntimeSequence::append(std::span<const TokenId> tokens,
-                                     const ProgressCallback& on_progress,
-                                     const LogitsCallback& on_logits) {
+Result<void> RuntimeSequence::read(std::span<const TokenId> tokens,
+                                   const ProgressCallback& on_progress,
+                                   const LogitsCallback& on_logits) {
   HEADRACE_TRY(check(tokens));
   bool stopped = false;
   for (std::size_t done = 0; done < tokens.size();) {
@@ -114,38 +114,40 @@ Result<void> RuntimeSequence::append(std::span<const TokenId> tokens,
 }
 
 Result<std::unique_ptr<Sequence>> RuntimeSequence::fork() {
-  HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache, cache_->fork());
-  auto copy = std::make_unique<RuntimeSequence>(runtime_, std::move(cache));
-  copy->logits_ = logits_;
-  return std::unique_ptr<Sequence>(std::move(copy));
+  return runtime_.guarded([&]() -> Result<std::unique_ptr<Sequence>> {
+    HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache, cache_->fork());
+    auto copy = std::make_unique<RuntimeSequence>(runtime_, std::move(cache));
+    copy->logits_ = logits_;
+    return std::unique_ptr<Sequence>(std::move(copy));
+  });
 }
 
-Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt,
-                                             const GenerateOptions& options) {
+Result<Generation> RuntimeSequence::answer(std::span<const TokenId> prompt,
+                                           const GenerateOptions& options) {
   Generation generation;
   HEADRACE_TRY_ASSIGN(const std::unique_ptr<Sampler> sampler,
                       Sampler::create(runtime_.vocabulary(), options.sampling));
   const std::chrono::nanoseconds start = runtime_.env().now();
   const std::size_t tokens_before = cache_->tokens().size();
   const std::uint64_t reused_before = cache_->tokens_reused();
-  Result<void> read = append(prompt, options.on_progress, nullptr);
+  Result<void> prefill = read(prompt, options.on_progress, nullptr);
   const std::chrono::nanoseconds prefill_end = runtime_.env().now();
   generation.prompt_tokens = static_cast<std::uint32_t>(cache_->tokens().size() - tokens_before);
   generation.reused_tokens = static_cast<std::uint32_t>(cache_->tokens_reused() - reused_before);
   generation.prefill_seconds = seconds_between(start, prefill_end);
-  if (!read.ok()) {
-    if (read.error().code != ErrorCode::cancelled) return std::move(read).error();
+  if (!prefill.ok()) {
+    if (prefill.error().code != ErrorCode::cancelled) return std::move(prefill).error();
     generation.finish_reason = "cancelled";
     return generation;
   }
   for (const TokenId token : cache_->tokens()) sampler->accept(token);
 
-  Answer answer(runtime_, options, *sampler, generation);
+  Answer drawn(runtime_, options, *sampler, generation);
   PromptLookup lookup;
   if (options.prompt_lookup_tokens > 0) {
     for (const TokenId token : cache_->tokens()) lookup.add(token);
   }
-  bool more = answer.draw(logits_.data());
+  bool more = drawn.draw(logits_.data());
   while (more && cache_->tokens().size() < runtime_.context()) {
     std::vector<TokenId> step = {generation.tokens.back()};
     if (options.prompt_lookup_tokens > 0) {
@@ -156,7 +158,7 @@ Result<Generation> RuntimeSequence::generate(std::span<const TokenId> prompt,
     generation.guessed_tokens += static_cast<std::uint32_t>(step.size() - 1);
     HEADRACE_TRY(runtime_.step_guessing(*cache_, step, [&](std::uint32_t row, const float* logits) {
       set_logits(logits);
-      more = answer.draw(logits);
+      more = drawn.draw(logits);
       const bool right = more && row + 1 < step.size() && generation.tokens.back() == step[row + 1];
       if (!right) return false;
       lookup.add(step[row + 1]);

@@ -16,11 +16,15 @@ class RuntimeSequence final : public Sequence {
 
   std::span<const TokenId> tokens() const override { return cache_->tokens(); }
   Result<void> append(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
-                      const LogitsCallback& on_logits) override;
+                      const LogitsCallback& on_logits) override {
+    return runtime_.guarded([&] { return read(tokens, on_progress, on_logits); });
+  }
   std::span<const float> logits() const override { return logits_; }
   Result<std::unique_ptr<Sequence>> fork() override;
   Result<Generation> generate(std::span<const TokenId> prompt,
-                              const GenerateOptions& options) override;
+                              const GenerateOptions& options) override {
+    return runtime_.guarded([&] { return answer(prompt, options); });
+  }
 
   /// What append() would refuse before reading anything.
   Result<void> check(std::span<const TokenId> tokens) const;
@@ -31,6 +35,9 @@ class RuntimeSequence final : public Sequence {
   }
 
  private:
+  Result<void> read(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
+                    const LogitsCallback& on_logits);
+  Result<Generation> answer(std::span<const TokenId> prompt, const GenerateOptions& options);
   /// Guesses that the next step has room for, beside the token before them.
   std::size_t guesses_possible(const GenerateOptions& options, const Generation& generation) const;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,6 +57,8 @@ std::unique_ptr<ChatTemplate> ChatTemplate::of_model(const llama_model* model) {
       true;  // no tools, no reasoning parser: only the text is wanted
   try {
     state->templates = common_chat_templates_init(model, "");
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     state->parse_error = error.what();
   }
@@ -92,6 +95,8 @@ Result<std::vector<TokenId>> ChatTemplate::prompt(const Vocabulary& vocabulary,
   std::string rendered;
   try {
     rendered = common_chat_templates_apply(state_->templates.get(), inputs).prompt;
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     return template_refused(error.what());
   }

@@ -5,6 +5,8 @@
 
 #include <mutex>
 
+#include "base/no_memory.h"
+
 namespace headrace {
 namespace {
 
@@ -14,7 +16,8 @@ thread_local bool in_error_line =
 
 void on_log(ggml_log_level level, const char* text, void* /*unused*/) {
   if (level != GGML_LOG_LEVEL_CONT) in_error_line = level == GGML_LOG_LEVEL_ERROR;
-  if (in_error_line && captured_errors != nullptr) captured_errors->append(text);
+  if (!in_error_line || captured_errors == nullptr) return;
+  static_cast<void>(has_memory_for([&] { captured_errors->append(text); }));
 }
 
 void take_over_log() {
@@ -29,6 +32,8 @@ void take_over_log() {
 }  // namespace
 
 LlamaLogCapture::LlamaLogCapture() : previous_(captured_errors) {
+  constexpr std::size_t line_bytes = 256;
+  errors_.reserve(line_bytes);  // so that want of memory can be said
   take_over_log();
   captured_errors = &errors_;
 }

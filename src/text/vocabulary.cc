@@ -6,9 +6,11 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "base/no_memory.h"
 #include "text/chat_template.h"
 #include "text/llama_log.h"
 
@@ -21,6 +23,7 @@ struct FreeModel {
 
 Error load_error(const std::string& model_path, const std::string& reason) {
   const auto says = [&](const char* words) { return reason.find(words) != std::string::npos; };
+  if (says("bad_alloc")) return no_memory(ErrorCode::out_of_budget);
   ErrorCode code = ErrorCode::corrupt;
   if (says("unknown") || says("unsupported")) code = ErrorCode::unsupported;
   if (says("No such file")) code = ErrorCode::not_found;
@@ -50,6 +53,8 @@ Result<std::unique_ptr<Vocabulary>> Vocabulary::load(const std::string& model_pa
   std::string exception_text;
   try {
     state->model.reset(llama_model_load_from_file(model_path.c_str(), params));
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     exception_text = error.what();
   }
@@ -118,6 +123,8 @@ Result<std::vector<TokenId>> Vocabulary::tokenize(std::string_view text,
     tokens.resize(static_cast<std::size_t>(count));
     tokens.shrink_to_fit();
     return tokens;
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception& error) {
     return Error{ErrorCode::invalid_argument,
                  std::string("the text cannot be tokenised: ") + error.what()};

@@ -211,6 +211,31 @@ TEST_F(DiskTierRecovery, AnOldVersionPutInThePlaceOfTheNewOneIsRefused) {
   EXPECT_FALSE(bench.record(RecordKind::session, 1).ok());
 }
 
+// Its record verifies. But that it is another page knows only who asks for it, and until then a put
+// must write it anew.
+TEST_F(DiskTierRecovery, AnotherPageUnderARightNameIsNotTrustedForHavingBeenCopied) {
+  open();
+  for (std::uint32_t i = 1; i <= 4; ++i) ASSERT_TRUE(bench.put(test_page(i)).ok());
+  bench.close();
+  const std::string path = segment_files(env).at(0);
+  std::vector<std::byte> bytes = file_bytes(env, path);
+  const MutableBytes unit = MutableBytes(bytes).subspan(segment_unit_bytes, segment_unit_bytes);
+  const SegmentHeader segment =
+      decode_segment_header(Bytes(bytes).first(segment_unit_bytes)).value();
+  RecordHeader header = decode_record_header(unit, segment, segment_unit_bytes).value();
+  header.page.checksum = test_page(9).checksum;
+  encode_record_header(header, segment.identity, unit);
+  set_file(env, path, bytes);
+  open();
+  for (std::uint32_t i = 2; i <= 4; ++i) bench.tier().erase(test_page(i).identity.key);
+  bench.compact();
+  ASSERT_EQ(bench.tier().stats().bytes_compacted, disk_tier_record_bytes(small_shape));
+  EXPECT_FALSE(bench.tier().has_verified(test_page(1).identity.key));
+  ASSERT_TRUE(bench.put(test_page(1)).ok());
+  open();
+  EXPECT_EQ(outcome(bench.get(test_page(1))), "ok");
+}
+
 TEST_F(DiskTierRecovery, ASegmentUnderAnotherNameIsLeftAlone) {
   open();
   ASSERT_TRUE(bench.put(test_page(1)).ok());

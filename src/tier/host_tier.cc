@@ -12,6 +12,7 @@
 #include "base/aligned_buffer.h"
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/no_memory.h"
 
 namespace headrace {
 namespace {
@@ -317,7 +318,9 @@ Result<TierTicket> HostTier::submit_get(const PageIdentity& identity, const Dige
   Entry& page = entry(stored);
   ++page.pins;
   if (page.identity != identity || page.checksum != checksum) {
-    operation.result = Error{ErrorCode::corrupt, "the memory tier has another page under this key"};
+    operation.result = or_no_memory(ErrorCode::io, []() -> Result<void> {
+      return Error{ErrorCode::corrupt, "the memory tier has another page under this key"};
+    });
     push_finished(*index);
     return operation.ticket;
   }
@@ -330,7 +333,8 @@ Result<TierTicket> HostTier::submit_get(const PageIdentity& identity, const Dige
       operation.result = Error{ErrorCode::corrupt, "the page does not match its checksum"};
     }
   } else {
-    operation.result = decode(page, *options_.codec, writer.source, payload);
+    operation.result = or_no_memory(
+        ErrorCode::io, [&] { return decode(page, *options_.codec, writer.source, payload); });
   }
   push_finished(*index);
   return operation.ticket;
@@ -455,9 +459,11 @@ void HostTier::carry_out(OperationIndex index) {
   }
   const MutableBytes scratch =
       scratch_.span().subspan(part * sizes_.scratch_bytes, sizes_.scratch_bytes);
-  operation.result = operation.kind == Operation::Kind::get
-                         ? read(operation, entry(operation.entry), scratch)
-                         : write(operation, entry(operation.entry), scratch);
+  operation.result = or_no_memory(ErrorCode::io, [&] {
+    return operation.kind == Operation::Kind::get
+               ? read(operation, entry(operation.entry), scratch)
+               : write(operation, entry(operation.entry), scratch);
+  });
   {
     const std::lock_guard lock(mutex_);
     free_scratch_.push_back(part);

@@ -4,8 +4,17 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/no_memory.h"
 
 namespace headrace {
+namespace {
+
+/// Of an outcome that several share. The text of an error needs memory.
+Result<void> copy_of(const Result<void>& outcome) {
+  return or_no_memory(ErrorCode::io, [&] { return Result<void>(outcome); });
+}
+
+}  // namespace
 
 LogTier::LogTier(Env& env, const DiskTierOptions& options, std::unique_ptr<TierDirectory> directory,
                  std::unique_ptr<SegmentStore> store, AlignedBuffer buffers)
@@ -19,10 +28,14 @@ LogTier::LogTier(Env& env, const DiskTierOptions& options, std::unique_ptr<TierD
       store_(std::move(store)),
       buffers_(std::move(buffers)),
       operations_(options.queue_depth),
+      waiting_(options.queue_depth),
+      readable_(options.queue_depth),
+      finished_(options.queue_depth),
       service_(env.new_executor(1)),
       workers_(env.new_executor(options.io_threads)),
       io_(env.new_io_queue(options.queue_depth)) {
   free_operations_.reserve(options.queue_depth);
+  syncs_.reserve(options.queue_depth);
   for (OperationIndex i = options.queue_depth; i > 0; --i) free_operations_.push_back(i - 1);
   for (std::uint32_t i = buffer_count(options); i > 0; --i) free_buffers_.push_back(i - 1);
 }
@@ -84,9 +97,10 @@ Result<TierTicket> LogTier::put(const PageIdentity& identity, const Digest128& c
       store_->count(RecordKind::page) + writes_in_flight(RecordKind::page) >= pages_max_;
   if (is_stored || is_full) {
     if (!is_stored) {
-      operation.result =
-          Error{ErrorCode::out_of_budget,
-                "--kv-disk: all " + std::to_string(pages_max_) + " pages are in use"};
+      operation.result = or_no_memory(ErrorCode::io, [&]() -> Result<void> {
+        return Error{ErrorCode::out_of_budget,
+                     "--kv-disk: all " + std::to_string(pages_max_) + " pages are in use"};
+      });
     }
     push_finished(*index);
     return ticket;
@@ -123,7 +137,8 @@ Result<TierTicket> LogTier::submit_get(const PageIdentity& identity, const Diges
     // The put's payload is stable until its completion has been polled, so the bytes are at hand:
     // no need to wait for the device. They are verified like any others.
     operation.kind = Operation::Kind::answered;
-    operation.result = load_from_writer(*writer, identity, checksum, payload);
+    operation.result = or_no_memory(
+        ErrorCode::io, [&] { return load_from_writer(*writer, identity, checksum, payload); });
     ++(operation.result.ok() ? counters_.gets : counters_.damaged);
     if (!operation.result.ok()) writer->is_dropped = true;
     push_finished(*index);
@@ -155,7 +170,7 @@ void LogTier::erase_key(const RecordKey& key) {
   if (!is_time_to_flush) return;
   service_->submit([this] {
     // A failure is that of the next sync, which tries again.
-    static_cast<void>(store_->flush_erased());
+    static_cast<void>(or_no_memory(ErrorCode::io, [this] { return store_->flush_erased(); }));
     const std::lock_guard lock(mutex_);
     is_flushing_ = false;
   });
@@ -170,8 +185,7 @@ std::size_t LogTier::poll(std::span<TierCompletion> out) {
   const std::lock_guard lock(mutex_);
   std::size_t count = 0;
   while (count < out.size() && !finished_.empty()) {
-    const OperationIndex index = finished_.front();
-    finished_.pop_front();
+    const OperationIndex index = finished_.pop();
     Operation& operation = operations_[index];
     out[count++] = {.ticket = operation.ticket, .result = std::move(operation.result)};
     operation = {};
@@ -188,8 +202,7 @@ void LogTier::wait() {
       finished_changed_.wait(lock);
       continue;
     }
-    const OperationIndex index = readable_.front();
-    readable_.pop_front();
+    const OperationIndex index = readable_.pop();
     lock.unlock();
     read_here(index);
     lock.lock();
@@ -237,9 +250,11 @@ Result<TierTicket> LogTier::submit_put_record(RecordKind kind, const Digest128& 
                                 store_->count(RecordKind::session) +
                                 writes_in_flight(RecordKind::block);
   if (records >= options_.max_records && !store_->find(operation.key)) {
-    operation.result =
-        Error{ErrorCode::out_of_budget,
-              "--kv-disk: all " + std::to_string(options_.max_records) + " records are in use"};
+    operation.result = or_no_memory(ErrorCode::io, [&]() -> Result<void> {
+      return Error{
+          ErrorCode::out_of_budget,
+          "--kv-disk: all " + std::to_string(options_.max_records) + " records are in use"};
+    });
     push_finished(*index);
     return ticket;
   }
@@ -247,7 +262,7 @@ Result<TierTicket> LogTier::submit_put_record(RecordKind kind, const Digest128& 
   operation.sequence = store_->next_sequence();
   body_bytes_ += body.size();
   lock.unlock();
-  service_->submit([this, at = *index] { write_record(at); });
+  service_->submit([this, at = *index] { try_step(at, [&] { write_record(at); }); });
   return ticket;
 }
 
@@ -304,7 +319,7 @@ bool LogTier::is_sync_ready(const Operation& sync) const {
 }
 
 void LogTier::run_syncs() {
-  std::vector<OperationIndex> ready;
+  syncs_.clear();
   {
     const std::lock_guard lock(mutex_);
     for (OperationIndex i = 0; i < operations_.size(); ++i) {
@@ -313,15 +328,15 @@ void LogTier::run_syncs() {
                          !operation.is_started;
       if (!waits || !is_sync_ready(operation)) continue;
       operation.is_started = true;
-      ready.push_back(i);
+      syncs_.push_back(i);
     }
   }
-  if (ready.empty()) return;  // another one's sync was theirs too
-  const auto result = store_->sync();
-  for (const OperationIndex index : ready) {
+  if (syncs_.empty()) return;  // another one's sync was theirs too
+  const auto result = or_no_memory(ErrorCode::io, [this] { return store_->sync(); });
+  for (const OperationIndex index : syncs_) {
     // A put that ended badly has said so here already.
     const bool has_failed = !operations_[index].result.ok();
-    finish(index, has_failed ? operations_[index].result : result);
+    finish(index, copy_of(has_failed ? operations_[index].result : result));
   }
 }
 
@@ -332,7 +347,7 @@ void LogTier::compact(std::uint64_t budget_bytes) {
     if (std::exchange(is_compacting_, true)) return;
   }
   service_->submit([this, budget_bytes] {
-    store_->compact(budget_bytes);
+    static_cast<void>(has_memory_for([&] { store_->compact(budget_bytes); }));
     const std::lock_guard lock(mutex_);
     is_compacting_ = false;
   });
@@ -343,7 +358,7 @@ Result<void> LogTier::set_limit_bytes(std::uint64_t bytes) {
   std::condition_variable finished;
   std::optional<Result<void>> outcome;
   service_->submit([&] {
-    Result<void> result = store_->set_limit(bytes);
+    Result<void> result = or_no_memory(ErrorCode::io, [&] { return store_->set_limit(bytes); });
     const std::lock_guard lock(mutex);
     outcome = std::move(result);
     finished.notify_one();
@@ -365,7 +380,7 @@ std::optional<LogTier::OperationIndex> LogTier::begin(Operation operation) {
 void LogTier::push_finished(OperationIndex index) {
   operations_[index].is_finished = true;
   operations_[index].placement.reset();
-  finished_.push_back(index);
+  finished_.push(index);
   finished_changed_.notify_one();
 }
 
@@ -411,8 +426,7 @@ void LogTier::finish(OperationIndex index, Result<void> result) {
     if (has_buffer) {
       free_buffers_.push_back(operation.buffer);
       if (!waiting_.empty()) {
-        next = waiting_.front();
-        waiting_.pop_front();
+        next = waiting_.pop();
         operations_[*next].buffer = free_buffers_.back();
         free_buffers_.pop_back();
       }
@@ -423,11 +437,11 @@ void LogTier::finish(OperationIndex index, Result<void> result) {
       Operation& other = operations_[i];
       if (other.is_finished) continue;
       if (other.kind == Operation::Kind::join && other.index == index) {
-        other.result = operation.result;
+        other.result = copy_of(operation.result);
         push_finished(i);
       } else if (other.kind == Operation::Kind::sync && has_written) {
         const bool concerned = operation.ticket < other.ticket && !other.is_started;
-        if (concerned && !operation.result.ok()) other.result = operation.result;
+        if (concerned && !operation.result.ok()) other.result = copy_of(operation.result);
         is_sync_due = is_sync_due || (concerned && is_sync_ready(other));
       }
     }
@@ -436,7 +450,7 @@ void LogTier::finish(OperationIndex index, Result<void> result) {
   if (is_sync_due) service_->submit([this] { run_syncs(); });
 }
 
-std::uint64_t LogTier::operation_bytes() { return sizeof(Operation) + 4 * sizeof(OperationIndex); }
+std::uint64_t LogTier::operation_bytes() { return sizeof(Operation) + 5 * sizeof(OperationIndex); }
 
 const Codec& LogTier::codec_of(const DiskTierOptions& options) {
   return options.codec != nullptr ? *options.codec : raw_codec();

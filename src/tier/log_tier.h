@@ -12,13 +12,15 @@
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/no_memory.h"
+#include "base/ring.h"
 #include "tier/disk_tier.h"
 #include "tier/segment_store.h"
 
@@ -112,6 +114,10 @@ class LogTier final : public DiskTier {
   void erase_key(const RecordKey& key);
   MutableBytes buffer_of(const Operation& operation);
 
+  /// Carries out a step. An operation that runs out of memory in it ends with an error.
+  template <typename Step>
+  void try_step(OperationIndex index, Step&& step);
+
   // The steps of a put and of a get.
   void encode(OperationIndex index);
   void place(OperationIndex index);
@@ -149,20 +155,35 @@ class LogTier final : public DiskTier {
   std::vector<Operation> operations_;
   std::vector<OperationIndex> free_operations_;
   std::vector<std::uint32_t> free_buffers_;
-  std::deque<OperationIndex> waiting_;   ///< for a buffer
-  std::deque<OperationIndex> readable_;  ///< out of the system's cache, by whoever is free
-  std::uint32_t readers_ = 0;            ///< workers that do so, or will
-  std::deque<OperationIndex> finished_;
+  Ring<OperationIndex> waiting_;   ///< for a buffer
+  Ring<OperationIndex> readable_;  ///< out of the system's cache, by whoever is free
+  std::uint32_t readers_ = 0;      ///< workers that do so, or will
+  Ring<OperationIndex> finished_;
   std::uint64_t body_bytes_ = 0;  ///< of records in flight
   TierTicket next_ticket_ = 1;
   TierStats counters_;  ///< puts, gets, damaged
   bool is_compacting_ = false;
   bool is_flushing_ = false;
 
+  std::vector<OperationIndex> syncs_;  ///< service only
+
   // Ended in this order: what the first starts on the next is carried out.
   std::unique_ptr<Executor> service_;
   std::unique_ptr<Executor> workers_;
   std::unique_ptr<IoQueue> io_;
 };
+
+template <typename Step>
+void LogTier::try_step(OperationIndex index, Step&& step) {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    // What a step hands over it hands over at its end, and then it cannot fail any more.
+    const Operation& operation = operations_[index];
+    const bool has_place = operation.kind == Operation::Kind::write && operation.placement;
+    if (has_place) store_->abandon(*operation.placement);
+    finish(index, no_memory(ErrorCode::io));
+  }
+}
 
 }  // namespace headrace

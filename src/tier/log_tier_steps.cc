@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/no_memory.h"
 #include "codec/group_layout.h"
 #include "tier/log_tier.h"
 
@@ -25,7 +26,7 @@ PagePlan LogTier::plan_of(const PageIdentity& identity) const {
 void LogTier::start(OperationIndex index) {
   {
     const std::lock_guard lock(mutex_);
-    if (free_buffers_.empty()) return waiting_.push_back(index);
+    if (free_buffers_.empty()) return waiting_.push(index);
     operations_[index].buffer = free_buffers_.back();
     free_buffers_.pop_back();
   }
@@ -33,8 +34,10 @@ void LogTier::start(OperationIndex index) {
 }
 
 void LogTier::start_with_buffer(OperationIndex index) {
-  if (operations_[index].kind == Operation::Kind::read) return read(index);
-  workers_->submit([this, index] { encode(index); });
+  if (operations_[index].kind == Operation::Kind::read) {
+    return try_step(index, [&] { read(index); });
+  }
+  workers_->submit([this, index] { try_step(index, [&] { encode(index); }); });
 }
 
 void LogTier::encode(OperationIndex index) {
@@ -58,7 +61,7 @@ void LogTier::encode(OperationIndex index) {
   if (const auto placement = store_->try_place(segment_unit_bytes + padded, operation.sequence)) {
     return write(index, *placement);
   }
-  service_->submit([this, index] { place(index); });
+  service_->submit([this, index] { try_step(index, [&] { place(index); }); });
 }
 
 void LogTier::place(OperationIndex index) {
@@ -94,12 +97,14 @@ void LogTier::write(OperationIndex index, const Placement& placement) {
                .file = placement.segment->file.get(),
                .offset = placement.place.offset(),
                .bytes = record,
-               .done = [this, index](Result<void> result) { written(index, std::move(result)); }});
+               .done = [this, index](Result<void> result) {
+                 try_step(index, [&] { written(index, std::move(result)); });
+               }});
 }
 
 void LogTier::written(OperationIndex index, Result<void> result) {
   Operation& operation = operations_[index];
-  const Placement placement = *operation.placement;
+  const Placement placement = *std::exchange(operation.placement, std::nullopt);
   if (!result.ok()) {
     store_->abandon(placement);
     const bool is_full = result.error().code == ErrorCode::out_of_budget;
@@ -108,8 +113,10 @@ void LogTier::written(OperationIndex index, Result<void> result) {
     }
     // The device has less room than our limit. Segments with nothing alive may give some back.
     return service_->submit([this, index] {
-      store_->compact(0);
-      place(index);
+      try_step(index, [&] {
+        store_->compact(0);
+        place(index);
+      });
     });
   }
   {
@@ -130,21 +137,22 @@ void LogTier::read(OperationIndex index) {
   const Operation& operation = operations_[index];
   if (!options_.direct) return read_soon(index);
   const Placement& placement = *operation.placement;
-  io_->submit({.kind = IoRequest::Kind::read,
-               .file = placement.segment->file.get(),
-               .offset = placement.place.offset(),
-               .bytes = buffer_of(operation).first(placement.place.bytes()),
-               .done = [this, index](Result<void> result) {
-                 if (result.ok()) return workers_->submit([this, index] { verify(index); });
-                 finish(index, check_read(operations_[index], std::move(result)));
-               }});
+  io_->submit(
+      {.kind = IoRequest::Kind::read,
+       .file = placement.segment->file.get(),
+       .offset = placement.place.offset(),
+       .bytes = buffer_of(operation).first(placement.place.bytes()),
+       .done = [this, index](Result<void> result) {
+         if (result.ok()) return workers_->submit([this, index] { verify(index); });
+         try_step(index, [&] { finish(index, check_read(operations_[index], std::move(result))); });
+       }});
 }
 
 void LogTier::read_soon(OperationIndex index) {
   bool needs_reader = false;
   {
     const std::lock_guard lock(mutex_);
-    readable_.push_back(index);
+    readable_.push(index);
     needs_reader = readers_ < options_.io_threads;
     if (needs_reader) ++readers_;
   }
@@ -161,8 +169,7 @@ void LogTier::read_all() {
         --readers_;
         return;
       }
-      index = readable_.front();
-      readable_.pop_front();
+      index = readable_.pop();
     }
     read_here(index);
   }
@@ -174,11 +181,15 @@ void LogTier::read_here(OperationIndex index) {
   const Operation& operation = operations_[index];
   const Placement& placement = *operation.placement;
   const MutableBytes record = buffer_of(operation).first(placement.place.bytes());
-  auto result = placement.file().read_at(placement.place.offset(), std::span(&record, 1));
-  finish(index, check_read(operation, std::move(result)));
+  try_step(index, [&] {
+    auto result = placement.file().read_at(placement.place.offset(), std::span(&record, 1));
+    finish(index, check_read(operation, std::move(result)));
+  });
 }
 
-void LogTier::verify(OperationIndex index) { finish(index, check_read(operations_[index], {})); }
+void LogTier::verify(OperationIndex index) {
+  try_step(index, [&] { finish(index, check_read(operations_[index], {})); });
+}
 
 /// `result` is that of the read.
 Result<void> LogTier::check_read(const Operation& operation, Result<void> result) {

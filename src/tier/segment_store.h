@@ -160,7 +160,8 @@ class SegmentStore {
   SegmentStore(Env& env, TierDirectory& directory, const SegmentStoreOptions& options,
                AlignedBuffer buffer);
 
-  // Opening (segment_store_open.cc).
+  // Opening and ending (segment_store_open.cc).
+  void end();
   Result<void> recover();
   void recover_segment(const std::string& name, std::uint32_t number,
                        std::map<RecordKey, std::uint64_t>& erased);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "tier/segment_scan.h"
 #include "tier/segment_store.h"
 
@@ -24,9 +25,13 @@ Result<std::unique_ptr<SegmentStore>> SegmentStore::open(Env& env, TierDirectory
   return store;
 }
 
+// For a clean end only: what was to be durable has been synced.
 SegmentStore::~SegmentStore() {
+  static_cast<void>(has_memory_for([this] { end(); }));
+}
+
+void SegmentStore::end() {
   if (options_.keep) {
-    // For a clean end only; what was to be durable has been synced.
     if (auto flushed = flush_erased(); !flushed.ok()) warn(flushed.error().message);
     return;
   }

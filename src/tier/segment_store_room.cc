@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/no_memory.h"
 #include "tier/segment_store.h"
 
 namespace headrace {
@@ -155,15 +156,21 @@ Result<void> SegmentStore::new_segment() {
   const MutableBytes bytes = buffer_.span().first(segment_unit_bytes);
   encode_segment_header(header, bytes);
   const Bytes part = bytes;
-  auto made = [&]() -> Result<void> {
+  auto made = or_no_memory(ErrorCode::io, [&]() -> Result<void> {
     if (options_.direct) {
       auto direct = file->use_direct_io();
       if (!direct.ok() && !std::exchange(warned_of_direct_, true)) warn(direct.error());
     }
     HEADRACE_TRY(file->write_at(0, std::span(&part, 1)));
     // Its name and header are durable before anything in it is.
-    return options_.keep ? file->sync() : Result<void>();
-  }();
+    if (options_.keep) HEADRACE_TRY(file->sync());
+    const auto segment = std::make_shared<Segment>(header, std::move(file));
+    const std::lock_guard lock(mutex_);
+    segments_.emplace(header.number, segment);
+    active_ = segment;
+    note_peak();
+    return {};
+  });
   if (!made.ok()) {
     file.reset();
     if (auto removed = env_.remove_file(path); !removed.ok()) {
@@ -171,13 +178,8 @@ Result<void> SegmentStore::new_segment() {
       const std::lock_guard lock(mutex_);
       foreign_file_bytes_ += segment_unit_bytes;
     }
-    return made;
   }
-  const std::lock_guard lock(mutex_);
-  active_ = std::make_shared<Segment>(header, std::move(file));
-  segments_.emplace(header.number, active_);
-  note_peak();
-  return {};
+  return made;
 }
 
 }  // namespace headrace

@@ -287,7 +287,10 @@ Result<void> SegmentStore::copy_record(const RecordKey& key, const Placement& fr
   stats_.compacted_bytes += to.place.bytes();
   const auto now = index_.find(key);
   if (now && *now == from.place) {
+    // The header vouches for the bytes of a copy. Only who asks for a page knows which one it is.
+    const bool is_verified = index_.is_verified(key);
     set(key, to.place);
+    index_.set_verified(key, is_verified);
   } else if (!now && options_.keep) {
     // Erased meanwhile: the list that says so may be older than this copy.
     erased_.push_back({.key = key, .sequence = from.place.sequence + 1});

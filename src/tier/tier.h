@@ -21,7 +21,8 @@ using TierTicket = std::uint64_t;
 struct TierCompletion {
   TierTicket ticket = 0;
   /// Of a put: ok = stored; out_of_budget (limit or device full), io. Of a get: ok = verified bytes
-  /// are in place; corrupt = the stored page is damaged or is another one; not_found; io. A page
+  /// are in place; corrupt = the stored page is damaged or is another one; not_found; io (also when
+  /// a thread of the tier ran out of memory). A page
   /// whose get failed has been dropped, and the bytes of the target mean nothing.
   Result<void> result;
 };

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/no_memory.h"
 
 namespace headrace {
 namespace {
@@ -69,6 +70,10 @@ Result<std::unique_ptr<TierDirectory>> TierDirectory::open(Env& env, const std::
 }
 
 TierDirectory::~TierDirectory() {
+  static_cast<void>(has_memory_for([this] { end(); }));
+}
+
+void TierDirectory::end() {
   if (lock_ != nullptr) {
     // Held until the directories are gone too, so that nobody claims what is about to vanish. See
     // docs/formats/segment.md for a process that has opened this lock file but not locked it yet.

@@ -33,6 +33,7 @@ class TierDirectory {
  private:
   TierDirectory(Env& env, std::string path) : env_(env), path_(std::move(path)) {}
 
+  void end();
   Result<void> make();
   Result<void> claim();
   void remove_stale_files();
