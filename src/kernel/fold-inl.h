@@ -128,6 +128,130 @@ static void fold_page_as(const FoldInput& in, float* scratch, float* states) {
   }
 }
 
+/// Neighbouring tiles that hold chosen groups.
+struct ChosenTiles {
+  FoldRange runs[page_tokens_max / lanes / 2];
+  std::uint32_t count = 0;
+
+  explicit ChosenTiles(TokenGroups chosen) {
+    for (std::uint32_t i = 0; i < chosen.count; ++i) {
+      const std::uint32_t tile = chosen.group[i] * group_tokens / lanes;
+      if (count > 0 && tile <= runs[count - 1].end_tile) {
+        runs[count - 1].end_tile = tile + 1;
+      } else {
+        runs[count++] = {tile, tile + 1};
+      }
+    }
+  }
+};
+
+/// softmax_row() over some tiles. `excluded` [token]: 0, or -infinity for tokens that are not read.
+template <typename Kv>
+HEADRACE_INLINE void softmax_groups(float* scores, const float* excluded,
+                                    typename Kv::Weight* weights, const ChosenTiles& tiles,
+                                    float* state) {
+  F largest = set1(-__builtin_inff());
+  for (std::uint32_t run = 0; run < tiles.count; ++run) {
+    for (std::uint32_t t = tiles.runs[run].first_tile * lanes; t < tiles.runs[run].end_tile * lanes;
+         t += lanes) {
+      const F s = add(load(scores + t), load(excluded + t));
+      store(scores + t, s);
+      largest = max(largest, s);
+    }
+  }
+  const F maximum = set1(reduce_max(largest));
+  F sum = zero();
+  for (std::uint32_t run = 0; run < tiles.count; ++run) {
+    for (std::uint32_t t = tiles.runs[run].first_tile * lanes; t < tiles.runs[run].end_tile * lanes;
+         t += lanes) {
+      const F p = exp2_lanes(sub(load(scores + t), maximum));
+      Kv::store_weights(weights + t, p);
+      sum = add(sum, p);
+    }
+  }
+  alignas(64) float v[lanes];
+  store(v, maximum);
+  state[0] = v[0];
+  state[1] = reduce_add(sum);
+}
+
+template <typename Kv>
+HEADRACE_INLINE ByteRange keys_of(const PageHead& page, FoldRange tiles) {
+  const std::size_t tile_bytes = Kv::key_tile_bytes(page.head_dim);
+  return {page.k + tiles.first_tile * tile_bytes, (tiles.end_tile - tiles.first_tile) * tile_bytes};
+}
+
+template <typename Kv>
+static void fold_groups_as(const FoldInput& in, TokenGroups chosen, float* scratch, float* states) {
+  const ChosenTiles tiles(chosen);
+  const std::uint32_t head_dim = in.page.head_dim;
+  const std::size_t stride = in.page.tokens;
+  const std::size_t state_stride = fold_state_floats(head_dim);
+  float* const scores = scratch;
+  auto* const weights = Kv::weights_of(scratch, fold_vectors_max * stride);
+  float* const excluded = scratch + 2 * fold_vectors_max * stride;
+  for (std::uint32_t run = 0; run < tiles.count; ++run) {
+    for (std::uint32_t t = tiles.runs[run].first_tile * lanes; t < tiles.runs[run].end_tile * lanes;
+         t += lanes) {
+      store(excluded + t, set1(-__builtin_inff()));
+    }
+  }
+  for (std::uint32_t i = 0; i < chosen.count; ++i) {
+    for (std::uint32_t t = 0; t < group_tokens; ++t)
+      excluded[chosen.group[i] * group_tokens + t] = 0.0F;
+  }
+  std::uint32_t asked_for = 0;  // groups, of their values
+  for (std::uint32_t first = 0; first < in.vectors; first += Kv::score_vectors) {
+    with_count<Kv::score_vectors>(in.vectors - first, [&]<int Vectors>() {
+      constexpr bool is_one_stream = false;
+      float* out = scores + first * stride;
+      for (std::uint32_t run = 0; run < tiles.count; ++run) {
+        if (run + 1 < tiles.count) prefetch(keys_of<Kv>(in.page, tiles.runs[run + 1]));
+        std::uint32_t tile = tiles.runs[run].first_tile;
+        const std::uint32_t end = tiles.runs[run].end_tile;
+        for (; tile + Kv::score_tiles <= end; tile += Kv::score_tiles) {
+          Kv::template scores<Vectors, Kv::score_tiles, is_one_stream>(in, tile, in.queries + first,
+                                                                       out, stride);
+        }
+        for (; tile < end; ++tile) {
+          Kv::template scores<Vectors, 1, is_one_stream>(in, tile, in.queries + first, out, stride);
+        }
+        for (; first == 0 && asked_for < chosen.count &&
+               chosen.group[asked_for] * group_tokens < end * lanes;
+             ++asked_for) {
+          prefetch(Kv::values_of(in.page, chosen.group[asked_for]));
+        }
+      }
+    });
+  }
+  for (std::uint32_t i = 0; i < in.vectors; ++i) {
+    softmax_groups<Kv>(scores + i * stride, excluded, weights + i * stride, tiles,
+                       states + i * state_stride);
+  }
+  for (std::uint32_t first = 0; first < in.vectors; first += Kv::value_vectors) {
+    with_count<Kv::value_vectors>(in.vectors - first, [&]<int Vectors>() {
+      float* out[Vectors];
+      for (int i = 0; i < Vectors; ++i)
+        out[i] = states + (first + static_cast<std::uint32_t>(i)) * state_stride + lanes;
+      const auto* from = weights + first * stride;
+      std::uint32_t d = 0;
+      for (; d + 4 * lanes <= head_dim; d += 4 * lanes)
+        Kv::template group_sums<Vectors, 4>(in, d, chosen, from, stride, out);
+      for (; d + 2 * lanes <= head_dim; d += 2 * lanes)
+        Kv::template group_sums<Vectors, 2>(in, d, chosen, from, stride, out);
+      if constexpr (Kv::odd_parts) {
+        if (d < head_dim) Kv::template group_sums<Vectors, 1>(in, d, chosen, from, stride, out);
+      }
+    });
+  }
+}
+
+static void fold_groups(const FoldInput& in, const std::uint16_t* group, std::uint32_t count,
+                        float* scratch, float* states) {
+  with_type(in.page.type,
+            [&]<typename Kv>() { fold_groups_as<Kv>(in, {group, count}, scratch, states); });
+}
+
 static void fold_page(const FoldInput& in, float* scratch, float* states) {
   with_type(in.page.type, [&]<typename Kv>() { fold_page_as<Kv>(in, scratch, states); });
 }

@@ -184,9 +184,11 @@ class Fold : public KernelTest {
  protected:
   using Queries = std::vector<std::vector<float>>;
 
-  /// Partial of one page for each query: [query][state].
+  /// Partial of one page for each query: [query][state]. Of these groups, or, with none, of what
+  /// each one reads.
   std::vector<float> partials(const TestPage& page, std::span<const std::vector<float>> queries,
-                              std::span<const Reads> reads) const {
+                              std::span<const Reads> reads,
+                              std::span<const std::uint16_t> groups = {}) const {
     const std::size_t query_bytes = prepared_query_bytes(page.head_dim);
     std::vector<std::byte> prepared(queries.size() * query_bytes);
     std::vector<const std::byte*> pointers;
@@ -201,9 +203,14 @@ class Fold : public KernelTest {
     }
     std::vector<float> scratch(fold_scratch_floats(page.tokens), 1e30F);
     std::vector<float> states(queries.size() * fold_state_floats(page.head_dim), -3.0F);
-    table.fold_page({page.head(), static_cast<std::uint32_t>(queries.size()), pointers.data(),
-                     begin.data(), end.data()},
-                    scratch.data(), states.data());
+    const FoldInput in = {page.head(), static_cast<std::uint32_t>(queries.size()), pointers.data(),
+                          begin.data(), end.data()};
+    if (groups.empty()) {
+      table.fold_page(in, scratch.data(), states.data());
+    } else {
+      table.fold_groups(in, groups.data(), static_cast<std::uint32_t>(groups.size()),
+                        scratch.data(), states.data());
+    }
     return states;
   }
 
@@ -234,8 +241,12 @@ class Fold : public KernelTest {
 
   void expect_attention(std::span<const TestPage> pages, std::span<const Reads> reads,
                         const std::vector<float>& query) const {
+    expect_near(fold(pages, reads, query), pages, reads, query);
+  }
+
+  static void expect_near(std::span<const float> out, std::span<const TestPage> pages,
+                          std::span<const Reads> reads, const std::vector<float>& query) {
     const Attended expected = attend(pages, reads, query);
-    const std::vector<float> out = fold(pages, reads, query);
     // Values are standard normal, so below 5. An error of a score is a relative error of its
     // weight; it grows with the terms of the score, and sums of weights add a few units in the last
     // place.
@@ -304,6 +315,88 @@ TEST_P(Fold, MergesPagesIntoOneSoftmax) {
         SCOPED_TRACE(std::string(to_string(type)) + ", head_dim " + std::to_string(head_dim));
         ASSERT_NO_FATAL_FAILURE(expect_attention(pages, first_tokens(visible), query));
       }
+    }
+  }
+}
+
+/// Groups of a page, each with a chance of `percent`, and at least one.
+std::vector<std::uint16_t> random_groups(std::uint32_t page_tokens, std::uint32_t percent,
+                                         TestRandom& random) {
+  std::vector<std::uint16_t> groups;
+  const std::uint32_t certain = random.below(page_tokens / group_tokens);
+  for (std::uint32_t group = 0; group < page_tokens / group_tokens; ++group) {
+    if (group == certain || random.below(100) < percent)
+      groups.push_back(static_cast<std::uint16_t>(group));
+  }
+  return groups;
+}
+
+TEST_P(Fold, OfChosenGroupsIsSoftmaxAttentionOverTheirTokens) {
+  TestRandom random(60);
+  for (const KvType type : kv_types) {
+    for (const std::uint32_t head_dim : head_dims) {
+      if (!can_be(type, head_dim)) continue;
+      for (const std::uint32_t page_tokens : {16U, 80U, 256U}) {
+        TestPage page(type, page_tokens, head_dim);
+        page.fill(table, random);
+        const std::vector<float> query = random_queries(1, head_dim, random)[0];
+        for (const std::uint32_t percent : {0U, 12U, 60U}) {
+          const std::vector<std::uint16_t> groups = random_groups(page_tokens, percent, random);
+          std::vector<Reads> reads;
+          for (const std::uint32_t group : groups)
+            reads.push_back({group * group_tokens, (group + 1) * group_tokens});
+          const Reads all = {0, page_tokens};
+          std::vector<float> state =
+              partials(page, std::span(&query, 1), std::span(&all, 1), groups);
+          std::vector<float> out(head_dim);
+          table.fold_finish(state.data(), head_dim, out.data());
+          SCOPED_TRACE(std::string(to_string(type)) + ", head_dim " + std::to_string(head_dim) +
+                       ", " + std::to_string(groups.size()) + " groups of " +
+                       std::to_string(page_tokens) + " tokens");
+          const std::vector<TestPage> copies(reads.size(), page);
+          expect_near(out, copies, reads, query);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Fold, OfAllGroupsHasTheBitsOfTheWholePage) {
+  TestRandom random(61);
+  for (const KvType type : kv_types) {
+    for (const std::uint32_t head_dim : head_dims) {
+      if (!can_be(type, head_dim)) continue;
+      constexpr std::uint32_t page_tokens = 144;
+      TestPage page(type, page_tokens, head_dim);
+      page.fill(table, random);
+      for (const std::uint32_t count : {1U, 3U, 7U, fold_vectors_max}) {
+        const Queries queries = random_queries(count, head_dim, random);
+        const std::vector<Reads> reads(count, {0, page_tokens});
+        const std::vector<float> whole = partials(page, queries, reads);
+        const std::vector<float> grouped =
+            partials(page, queries, reads, random_groups(page_tokens, 100, random));
+        for (std::size_t i = 0; i < count; ++i) {
+          expect_same_bits(content(whole, i, head_dim), content(grouped, i, head_dim),
+                           std::string(to_string(type)) + ", head_dim " + std::to_string(head_dim));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Fold, OfChosenGroupsHasTheSameBitsAloneAndAmongOthers) {
+  TestRandom random(62);
+  for (const KvType type : kv_types) {
+    TestPage page(type, 128, 64);
+    page.fill(table, random);
+    const std::vector<std::uint16_t> groups = random_groups(128, 20, random);
+    const Queries queries = random_queries(fold_vectors_max, 64, random);
+    const std::vector<Reads> reads(queries.size(), {0, 128});
+    const std::vector<float> together = partials(page, queries, reads, groups);
+    for (std::size_t i = 0; i < queries.size(); ++i) {
+      const std::vector<float> alone =
+          partials(page, std::span(&queries[i], 1), std::span(&reads[i], 1), groups);
+      expect_same_bits(content(alone, 0, 64), content(together, i, 64), to_string(type));
     }
   }
 }

@@ -125,8 +125,33 @@ inline constexpr std::uint32_t fold_vectors_max = 12;
 constexpr std::size_t fold_state_floats(std::uint32_t head_dim) { return lanes + head_dim; }
 /// Floats of scratch that a fold over pages of `page_tokens` needs.
 constexpr std::size_t fold_scratch_floats(std::uint32_t page_tokens) {
-  return std::size_t{fold_vectors_max} * page_tokens * 2;  // scores, and weights in another type
+  // Scores, and weights in another type; and which tokens are read.
+  return (std::size_t{fold_vectors_max} * 2 + 1) * page_tokens;
 }
+
+/// Most tokens of a page.
+inline constexpr std::uint32_t page_tokens_max = 4096;
+/// Tokens that are chosen together, in attention to a part of the tokens.
+inline constexpr std::uint32_t group_tokens = 4;
+
+/// Bytes of the key sketch of one kv head of a page (sketch-inl.h).
+constexpr std::size_t key_sketch_bytes(std::uint32_t page_tokens, std::uint32_t head_dim) {
+  return std::size_t{head_dim} * 2 +
+         std::size_t{page_tokens / lanes} * lanes * (2 + std::size_t{head_dim} / 2);
+}
+/// Bytes of a query vector that is compared with sketches.
+constexpr std::size_t sketch_query_bytes(std::uint32_t head_dim) {
+  return std::size_t{head_dim} * 5 + 16;
+}
+
+/// Query vectors against the key sketch of one kv head of a page.
+struct SketchInput {
+  const std::byte* sketch = nullptr;
+  std::uint32_t tokens = 0;  ///< of the page
+  std::uint32_t head_dim = 0;
+  std::uint32_t vectors = 0;                  ///< 1 to fold_vectors_max
+  const std::byte* const* queries = nullptr;  ///< [vectors]: what prepare_sketch_query() made
+};
 
 /// Entropy-coded streams: lanes that take turns, slots of a table, and the least state between two
 /// symbols.
@@ -230,10 +255,25 @@ struct KernelTable {
   /// The partial of one page for each vector: states[vector] = fold_state_floats(head_dim) floats,
   /// overwritten.
   void (*fold_page)(const FoldInput& input, float* scratch, float* states);
+  /// The same of some groups of tokens, `count` >= 1 of them, ascending; every vector reads them.
+  /// With all groups the bits are those of fold_page().
+  void (*fold_groups)(const FoldInput& input, const std::uint16_t* groups, std::uint32_t count,
+                      float* scratch, float* states);
   /// Adds a page's partial to a vector's state. Called in page order.
   void (*fold_merge)(float* state, const float* partial, std::uint32_t head_dim);
   /// out[i] = weighted value / sum
   void (*fold_finish)(const float* state, std::uint32_t head_dim, float* out);
+
+  /// Writes the key sketch of a full page. `scratch`: [3 * head_dim * 16].
+  void (*sketch_keys)(const PageHead& page, float* scratch, std::byte* sketch);
+  /// A query vector, times `scale`, as sketch_scores() reads it: sketch_query_bytes(head_dim).
+  void (*prepare_sketch_query)(const float* query, float scale, std::uint32_t head_dim,
+                               std::byte* out);
+  /// scores[vector * stride + token], estimated.
+  void (*sketch_scores)(const SketchInput& input, float* scores, std::size_t stride);
+  /// Weights 2^(score - maximum) of `count` tokens, a multiple of 16: their sums over groups of
+  /// group_tokens go to `groups`, their largest score to `maximum`. Returns the sum of all.
+  float (*sketch_weights)(const float* scores, std::uint32_t count, float* groups, float* maximum);
 
   /// Reads `count` symbols, a multiple of rans_lanes. `table` [rans_slots]: frequency | offset in
   /// the symbol's slots << 12 | symbol << 24. False: the words end too early, and what was read

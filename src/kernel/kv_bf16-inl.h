@@ -44,7 +44,16 @@ struct Bf16Kv : SumTiles {
   }
   HEADRACE_INLINE void store_weights(Weight* out, F p) { store_bf16(out, p); }
 
-  template <int Vectors, int Tiles>
+  HEADRACE_INLINE std::size_t key_tile_bytes(std::uint32_t head_dim) {
+    return std::size_t{head_dim} * lanes * sizeof(std::uint16_t);
+  }
+  /// Of a group of tokens.
+  HEADRACE_INLINE ByteRange values_of(const PageHead& page, std::uint32_t group) {
+    const std::size_t bytes = std::size_t{page.head_dim} * group_tokens * sizeof(std::uint16_t);
+    return {page.v + group * bytes, bytes};
+  }
+
+  template <int Vectors, int Tiles, bool IsOneStream = true>
   HEADRACE_INLINE void scores(const FoldInput& in, std::uint32_t tile,
                               const std::byte* const* queries, float* out, std::size_t stride) {
     const std::uint32_t head_dim = in.page.head_dim;
@@ -60,7 +69,7 @@ struct Bf16Kv : SumTiles {
       for (int j = 0; j < Tiles; ++j) {
         const std::uint16_t* at = k + (static_cast<std::size_t>(j) * head_dim + d) * lanes;
         keys[j] = load_pairs(at);
-        prefetch_for<Vectors>(at);
+        prefetch_for<Vectors, IsOneStream>(at);
       }
 #pragma GCC unroll 6
       for (int i = 0; i < Vectors; ++i) {
@@ -94,6 +103,35 @@ struct Bf16Kv : SumTiles {
         const Pairs p = set1_pair(weights + static_cast<std::size_t>(i) * stride + t);
 #pragma GCC unroll 4
         for (int j = 0; j < Parts; ++j) sums[i][j] = dot2(sums[i][j], p, values[j]);
+      }
+    }
+    store_values<Vectors, Parts>(sums, d, out);
+  }
+
+  /// The same over some groups of tokens.
+  template <int Vectors, int Parts>
+  HEADRACE_INLINE void group_sums(const FoldInput& in, std::uint32_t d, TokenGroups chosen,
+                                  const Weight* weights, std::size_t stride, float* const* out) {
+    F sums[Vectors][Parts];
+    for (int i = 0; i < Vectors; ++i) {
+      for (int j = 0; j < Parts; ++j) sums[i][j] = zero();
+    }
+    const auto* v = reinterpret_cast<const std::uint16_t*>(in.page.v);
+    for (std::uint32_t group = 0; group < chosen.count; ++group) {
+      const std::uint32_t first = chosen.group[group] * group_tokens;
+      for (std::uint32_t t = first; t < first + group_tokens; t += 2) {
+        Pairs values[Parts];
+#pragma GCC unroll 4
+        for (int j = 0; j < Parts; ++j) {
+          values[j] = load_pairs(v + std::size_t{t} * in.page.head_dim +
+                                 (d + static_cast<std::size_t>(j) * lanes) * 2);
+        }
+#pragma GCC unroll 6
+        for (int i = 0; i < Vectors; ++i) {
+          const Pairs p = set1_pair(weights + static_cast<std::size_t>(i) * stride + t);
+#pragma GCC unroll 4
+          for (int j = 0; j < Parts; ++j) sums[i][j] = dot2(sums[i][j], p, values[j]);
+        }
       }
     }
     store_values<Vectors, Parts>(sums, d, out);

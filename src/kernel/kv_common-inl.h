@@ -9,12 +9,29 @@ struct FoldRange {
   std::uint32_t end_tile;
 };
 
+/// Some groups of tokens of a page, by their numbers in it, ascending.
+struct TokenGroups {
+  const std::uint16_t* group;
+  std::uint32_t count;
+};
+
 /// For a few query vectors a page is read from memory, for a few dozen from a cache. From memory,
 /// loads run ahead of the machine's own prefetching, which begins anew at every page.
-template <int Vectors>
+template <int Vectors, bool IsOneStream = true>
 HEADRACE_INLINE void prefetch_for(const void* p) {
   constexpr std::size_t ahead = 4096;
-  if constexpr (Vectors <= 4) __builtin_prefetch(static_cast<const std::byte*>(p) + ahead);
+  if constexpr (IsOneStream && Vectors <= 4)
+    __builtin_prefetch(static_cast<const std::byte*>(p) + ahead);
+}
+
+struct ByteRange {
+  const std::byte* first;
+  std::size_t bytes;
+};
+
+/// What comes next need not lie behind what is read now: whole ranges are asked for by name.
+HEADRACE_INLINE void prefetch(ByteRange range) {
+  for (std::size_t i = 0; i < range.bytes; i += 64) __builtin_prefetch(range.first + i);
 }
 
 /// How many sums of a score and of a value are kept in registers at once.

@@ -53,8 +53,17 @@ struct FloatKv : SumTiles {
   static Weight* weights_of(float* scratch, std::size_t) { return scratch; }
   HEADRACE_INLINE void store_weights(Weight* out, F p) { store(out, p); }
 
+  HEADRACE_INLINE std::size_t key_tile_bytes(std::uint32_t head_dim) {
+    return std::size_t{head_dim} * lanes * sizeof(Raw);
+  }
+  /// Of a group of tokens.
+  HEADRACE_INLINE ByteRange values_of(const PageHead& page, std::uint32_t group) {
+    const std::size_t bytes = std::size_t{page.head_dim} * group_tokens * sizeof(Raw);
+    return {page.v + group * bytes, bytes};
+  }
+
   /// Scores of `Tiles` tiles for `Vectors` queries.
-  template <int Vectors, int Tiles>
+  template <int Vectors, int Tiles, bool IsOneStream = true>
   HEADRACE_INLINE void scores(const FoldInput& in, std::uint32_t tile,
                               const std::byte* const* queries, float* out, std::size_t stride) {
     const std::uint32_t head_dim = in.page.head_dim;
@@ -69,7 +78,7 @@ struct FloatKv : SumTiles {
       for (int j = 0; j < Tiles; ++j) {
         const std::size_t at = start + (static_cast<std::size_t>(j) * head_dim + d) * lanes;
         k[j] = Element<Type>::read(in.page.k, at);
-        prefetch_for<Vectors>(in.page.k + at * sizeof(Raw));
+        prefetch_for<Vectors, IsOneStream>(in.page.k + at * sizeof(Raw));
       }
 #pragma GCC unroll 6
       for (int i = 0; i < Vectors; ++i) {
@@ -103,6 +112,34 @@ struct FloatKv : SumTiles {
         const F p = set1(weights[static_cast<std::size_t>(i) * stride + t]);
 #pragma GCC unroll 4
         for (int j = 0; j < Parts; ++j) sums[i][j] = fma(p, v[j], sums[i][j]);
+      }
+    }
+    store_values<Vectors, Parts>(sums, d, out);
+  }
+
+  /// The same over some groups of tokens.
+  template <int Vectors, int Parts>
+  HEADRACE_INLINE void group_sums(const FoldInput& in, std::uint32_t d, TokenGroups chosen,
+                                  const Weight* weights, std::size_t stride, float* const* out) {
+    F sums[Vectors][Parts];
+    for (int i = 0; i < Vectors; ++i) {
+      for (int j = 0; j < Parts; ++j) sums[i][j] = zero();
+    }
+    for (std::uint32_t group = 0; group < chosen.count; ++group) {
+      const std::uint32_t first = chosen.group[group] * group_tokens;
+      for (std::uint32_t t = first; t < first + group_tokens; ++t) {
+        F v[Parts];
+#pragma GCC unroll 4
+        for (int j = 0; j < Parts; ++j) {
+          v[j] = Element<Type>::read(in.page.v, std::size_t{t} * in.page.head_dim + d +
+                                                    static_cast<std::size_t>(j) * lanes);
+        }
+#pragma GCC unroll 6
+        for (int i = 0; i < Vectors; ++i) {
+          const F p = set1(weights[static_cast<std::size_t>(i) * stride + t]);
+#pragma GCC unroll 4
+          for (int j = 0; j < Parts; ++j) sums[i][j] = fma(p, v[j], sums[i][j]);
+        }
       }
     }
     store_values<Vectors, Parts>(sums, d, out);

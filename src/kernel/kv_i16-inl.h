@@ -55,7 +55,7 @@ struct I16Kv : Bf16Kv {
   }
 
   /// Dot products over `dims` dims, at most dot_dims, from those that `k` and `queries` begin with.
-  template <int Vectors, int Tiles>
+  template <bool IsOneStream, int Vectors, int Tiles>
   HEADRACE_INLINE void dot_products(const std::uint16_t* k, std::size_t tile_values,
                                     std::uint32_t dims, const std::uint16_t* const (&q)[Vectors],
                                     F (&sums)[Vectors][Tiles]) {
@@ -69,7 +69,7 @@ struct I16Kv : Bf16Kv {
       for (int j = 0; j < Tiles; ++j) {
         const std::uint16_t* at = k + static_cast<std::size_t>(j) * tile_values + d * lanes;
         keys[j] = load_int16_pairs(at);
-        prefetch_for<Vectors>(at);
+        prefetch_for<Vectors, IsOneStream>(at);
       }
 #pragma GCC unroll 6
       for (int i = 0; i < Vectors; ++i) {
@@ -83,7 +83,7 @@ struct I16Kv : Bf16Kv {
     }
   }
 
-  template <int Vectors, int Tiles>
+  template <int Vectors, int Tiles, bool IsOneStream = true>
   HEADRACE_INLINE void scores(const FoldInput& in, std::uint32_t tile,
                               const std::byte* const* queries, float* out, std::size_t stride) {
     const std::uint32_t head_dim = in.page.head_dim;
@@ -92,13 +92,13 @@ struct I16Kv : Bf16Kv {
     const std::uint16_t* q[Vectors];
     for (int i = 0; i < Vectors; ++i) q[i] = reinterpret_cast<const std::uint16_t*>(queries[i]);
     F sums[Vectors][Tiles];
-    dot_products(k, tile_values, head_dim < dot_dims ? head_dim : dot_dims, q, sums);
+    dot_products<IsOneStream>(k, tile_values, head_dim < dot_dims ? head_dim : dot_dims, q, sums);
     for (std::uint32_t first = dot_dims; first < head_dim; first += dot_dims) {
       for (int i = 0; i < Vectors; ++i) q[i] += dot_dims;
       const std::uint32_t left = head_dim - first;
       F more[Vectors][Tiles];
-      dot_products(k + std::size_t{first} * lanes, tile_values, left < dot_dims ? left : dot_dims,
-                   q, more);
+      dot_products<IsOneStream>(k + std::size_t{first} * lanes, tile_values,
+                                left < dot_dims ? left : dot_dims, q, more);
       for (int i = 0; i < Vectors; ++i) {
         for (int j = 0; j < Tiles; ++j) sums[i][j] = add(sums[i][j], more[i][j]);
       }

@@ -98,7 +98,17 @@ struct Q8Kv {
   static Weight* weights_of(float* scratch, std::size_t) { return scratch; }
   HEADRACE_INLINE void store_weights(Weight* out, F p) { store(out, p); }
 
-  template <int Vectors, int Tiles>
+  HEADRACE_INLINE std::size_t key_tile_bytes(std::uint32_t head_dim) {
+    return tile_bytes(head_dim);
+  }
+  /// Of a group of tokens, but for the scales.
+  HEADRACE_INLINE ByteRange values_of(const PageHead& page, std::uint32_t group) {
+    const std::uint32_t token = group * group_tokens;
+    return {page.v + token / lanes * tile_bytes(page.head_dim) + token % lanes * page.head_dim,
+            std::size_t{page.head_dim} * group_tokens};
+  }
+
+  template <int Vectors, int Tiles, bool IsOneStream = true>
   HEADRACE_INLINE void scores(const FoldInput& in, std::uint32_t tile,
                               const std::byte* const* queries, float* out, std::size_t stride) {
     const PageHead& page = in.page;
@@ -124,7 +134,7 @@ struct Q8Kv {
           const std::uint8_t* at =
               k + static_cast<std::size_t>(j) * tile_stride + std::size_t{d + four} * lanes;
           keys[j] = load_weights(at);
-          prefetch_for<Vectors>(at);
+          prefetch_for<Vectors, IsOneStream>(at);
         }
 #pragma GCC unroll 6
         for (int i = 0; i < Vectors; ++i) {
@@ -182,6 +192,44 @@ struct Q8Kv {
 #pragma GCC unroll 2
           for (int b = 0; b < blocks; ++b) {
             const F p = set1(scaled[i][b][t]);
+            sums[i][2 * b] = fma(p, values[2 * b], sums[i][2 * b]);
+            sums[i][2 * b + 1] = fma(p, values[2 * b + 1], sums[i][2 * b + 1]);
+          }
+        }
+      }
+    }
+    store_values<Vectors, Parts>(sums, d, out);
+  }
+
+  /// The same over some groups of tokens.
+  template <int Vectors, int Parts>
+  HEADRACE_INLINE void group_sums(const FoldInput& in, std::uint32_t d, TokenGroups chosen,
+                                  const Weight* weights, std::size_t stride, float* const* out) {
+    constexpr int blocks = Parts / 2;
+    const PageHead& page = in.page;
+    F sums[Vectors][Parts];
+    for (int i = 0; i < Vectors; ++i) {
+      for (int j = 0; j < Parts; ++j) sums[i][j] = zero();
+    }
+    for (std::uint32_t group = 0; group < chosen.count; ++group) {
+      const std::uint32_t first = chosen.group[group] * group_tokens;
+      std::byte* const v_tile = page.v + first / lanes * tile_bytes(page.head_dim);
+      const auto* v = reinterpret_cast<const std::int8_t*>(v_tile) + d;
+      float scales[blocks][lanes];
+      for (int b = 0; b < blocks; ++b) {
+        store(scales[b], load_f16(scales_of(v_tile, page.head_dim,
+                                            d + static_cast<std::uint32_t>(b) * block)));
+      }
+      for (std::uint32_t t = first; t < first + group_tokens; ++t) {
+        F values[Parts];
+        for (int j = 0; j < Parts; ++j) {
+          values[j] = load_int8(v + std::size_t{t % lanes} * page.head_dim +
+                                static_cast<std::size_t>(j) * lanes);
+        }
+        for (int i = 0; i < Vectors; ++i) {
+          const float weight = weights[static_cast<std::size_t>(i) * stride + t];
+          for (int b = 0; b < blocks; ++b) {
+            const F p = set1(weight * scales[b][t % lanes]);
             sums[i][2 * b] = fma(p, values[2 * b], sums[i][2 * b]);
             sums[i][2 * b + 1] = fma(p, values[2 * b + 1], sums[i][2 * b + 1]);
           }

@@ -58,6 +58,13 @@ HEADRACE_INLINE float reduce_add(F x) {
   const __m128 e = _mm_add_ps(q, _mm_movehl_ps(q, q));
   return _mm_cvtss_f32(_mm_add_ss(e, _mm_movehdup_ps(e)));
 }
+/// out[i] = (x[4i] + x[4i + 1]) + (x[4i + 2] + x[4i + 3])
+HEADRACE_INLINE void store_sums_of_4(float* out, F x) {
+  const __m256 twos = _mm256_hadd_ps(x.lo, x.hi);
+  const __m256 fours = _mm256_hadd_ps(twos, twos);
+  _mm_storeu_ps(out,
+                _mm_unpacklo_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
+}
 HEADRACE_INLINE float reduce_max(F x) {
   const __m256 h = _mm256_max_ps(x.lo, x.hi);
   const __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
@@ -208,6 +215,18 @@ HEADRACE_INLINE W load_weights(const std::uint8_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
+struct Nibbles {
+  W low, high;
+};
+HEADRACE_INLINE Nibbles load_nibbles(const std::uint8_t* p) {
+  const W bytes = load_weights(p);
+  const __m256i nibble = _mm256_set1_epi8(15);
+  const auto low = [&](__m256i x) { return _mm256_and_si256(x, nibble); };
+  const auto high = [&](__m256i x) { return _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble); };
+  return {{low(bytes.lo), low(bytes.hi)}, {high(bytes.lo), high(bytes.hi)}};
+}
+HEADRACE_INLINE W low_of(const Nibbles& x) { return x.low; }
+HEADRACE_INLINE W high_of(const Nibbles& x) { return x.high; }
 HEADRACE_INLINE __m256i dot4_half(__m256i acc, __m256i w, __m256i a) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1)));
 }

@@ -41,6 +41,12 @@ HEADRACE_INLINE float reduce_add(F x) {
   const __m128 e = _mm_add_ps(q, _mm_movehl_ps(q, q));
   return _mm_cvtss_f32(_mm_add_ss(e, _mm_movehdup_ps(e)));
 }
+/// out[i] = (x[4i] + x[4i + 1]) + (x[4i + 2] + x[4i + 3])
+HEADRACE_INLINE void store_sums_of_4(float* out, F x) {
+  const __m512 twos = _mm512_add_ps(x.v, _mm512_permute_ps(x.v, 0xB1));
+  const __m512 fours = _mm512_add_ps(twos, _mm512_permute_ps(twos, 0x4E));
+  _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, fours)));
+}
 HEADRACE_INLINE float reduce_max(F x) { return _mm512_reduce_max_ps(x.v); }
 
 HEADRACE_INLINE F load_f16(const std::uint16_t* p) {
@@ -167,6 +173,18 @@ struct W {
   __m512i v;
 };
 HEADRACE_INLINE W load_weights(const std::uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+/// 128 weights of 4 bits: the lower halves of 64 bytes, and the upper ones.
+struct Nibbles {
+  W low, high;
+};
+HEADRACE_INLINE Nibbles load_nibbles(const std::uint8_t* p) {
+  const __m512i bytes = _mm512_loadu_si512(p);
+  const __m512i nibble = _mm512_set1_epi8(15);
+  return {{_mm512_and_si512(bytes, nibble)},
+          {_mm512_and_si512(_mm512_srli_epi16(bytes, 4), nibble)}};
+}
+HEADRACE_INLINE W low_of(const Nibbles& x) { return x.low; }
+HEADRACE_INLINE W high_of(const Nibbles& x) { return x.high; }
 /// acc[column] += sum of 4 products of unsigned weights and the 4 signed activations at `a`. Exact.
 template <bool Wide>
 HEADRACE_INLINE I dot4(I acc, W w, const std::int8_t* a) {

@@ -83,6 +83,10 @@ HEADRACE_INLINE float reduce_add(F x) {
   const float32x2_t e = vadd_f32(vget_low_f32(q), vget_high_f32(q));
   return vget_lane_f32(e, 0) + vget_lane_f32(e, 1);
 }
+/// out[i] = (x[4i] + x[4i + 1]) + (x[4i + 2] + x[4i + 3])
+HEADRACE_INLINE void store_sums_of_4(float* out, F x) {
+  vst1q_f32(out, vpaddq_f32(vpaddq_f32(x.v[0], x.v[1]), vpaddq_f32(x.v[2], x.v[3])));
+}
 HEADRACE_INLINE float reduce_max(F x) {
   return vmaxvq_f32(vmaxq_f32(vmaxq_f32(x.v[0], x.v[1]), vmaxq_f32(x.v[2], x.v[3])));
 }
@@ -213,6 +217,21 @@ HEADRACE_INLINE W load_weights(const std::uint8_t* p) {
   W r;
   HEADRACE_PARTS(vld1q_u8(p + 16 * i));
 }
+struct Nibbles {
+  W low, high;
+};
+HEADRACE_INLINE Nibbles load_nibbles(const std::uint8_t* p) {
+  Nibbles r;
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const uint8x16_t bytes = vld1q_u8(p + 16 * i);
+    r.low.v[i] = vandq_u8(bytes, vdupq_n_u8(15));
+    r.high.v[i] = vshrq_n_u8(bytes, 4);
+  }
+  return r;
+}
+HEADRACE_INLINE W low_of(const Nibbles& x) { return x.low; }
+HEADRACE_INLINE W high_of(const Nibbles& x) { return x.high; }
 /// Weights up to 127 are signed bytes as they are; wider ones are taken 128 lower, which the four
 /// activations make good: w a = (w - 128) a + 128 a.
 ///

@@ -87,6 +87,11 @@ HEADRACE_INLINE float reduce_add(F x) {
   }
   return x.v[0];
 }
+/// out[i] = (x[4i] + x[4i + 1]) + (x[4i + 2] + x[4i + 3])
+HEADRACE_INLINE void store_sums_of_4(float* out, F x) {
+  for (int i = 0; i < 4; ++i)
+    out[i] = (x.v[4 * i] + x.v[4 * i + 1]) + (x.v[4 * i + 2] + x.v[4 * i + 3]);
+}
 HEADRACE_INLINE float reduce_max(F x) {
   float largest = x.v[0];
   for (int i = 1; i < 16; ++i) largest = largest > x.v[i] ? largest : x.v[i];
@@ -234,6 +239,19 @@ struct W {
   const std::uint8_t* p;
 };
 HEADRACE_INLINE W load_weights(const std::uint8_t* p) { return {p}; }
+struct Nibbles {
+  std::uint8_t low[64], high[64];
+};
+HEADRACE_INLINE Nibbles load_nibbles(const std::uint8_t* p) {
+  Nibbles r;
+  for (int i = 0; i < 64; ++i) {
+    r.low[i] = p[i] & 15;
+    r.high[i] = static_cast<std::uint8_t>(p[i] >> 4);
+  }
+  return r;
+}
+HEADRACE_INLINE W low_of(const Nibbles& x) { return {x.low}; }
+HEADRACE_INLINE W high_of(const Nibbles& x) { return {x.high}; }
 template <bool Wide>
 HEADRACE_INLINE I dot4(I acc, W w, const std::int8_t* a) {
   I r;

@@ -19,6 +19,7 @@
 #include "kernel/fold-inl.h"
 #include "kernel/rans-inl.h"
 #include "kernel/tile-inl.h"
+#include "kernel/sketch-inl.h"
 #include "kernel/peak-inl.h"
 // clang-format on
 
@@ -43,8 +44,13 @@ const KernelTable table = {
     .store_kv = store_kv,
     .prepare_query = prepare_query,
     .fold_page = fold_page,
+    .fold_groups = fold_groups,
     .fold_merge = fold_merge,
     .fold_finish = fold_finish,
+    .sketch_keys = sketch_keys,
+    .prepare_sketch_query = prepare_sketch_query,
+    .sketch_scores = sketch_scores,
+    .sketch_weights = sketch_weights,
     .rans_decode = rans_decode,
     .split_halves = split_halves,
     .join_halves = join_halves,

@@ -174,5 +174,47 @@ TEST_F(InstructionSets, AgreeOnTheFold) {
   }
 }
 
+TEST_F(InstructionSets, AgreeOnKeySketches) {
+  TestRandom random(67);
+  constexpr std::uint32_t tokens = 64;
+  constexpr std::uint32_t head_dim = 96;
+  const std::vector<float> keys = random.normals(std::size_t{tokens} * head_dim);
+  const std::vector<float> query = random.normals(head_dim);
+  const auto sketch_of = [&](const KernelTable& table, KvType type) {
+    std::vector<std::byte> k(tokens * key_bytes(type, head_dim));
+    std::vector<std::byte> v(tokens * value_bytes(type, head_dim));
+    const PageHead page = {k.data(), v.data(), type, tokens, head_dim};
+    for (std::uint32_t t = 0; t < tokens; ++t) {
+      const float* key = keys.data() + std::size_t{t} * head_dim;
+      table.store_kv(key, key, 0, t, 1, page);
+    }
+    std::vector<float> scratch(std::size_t{3} * head_dim * lanes);
+    std::vector<std::byte> sketch(key_sketch_bytes(tokens, head_dim));
+    table.sketch_keys(page, scratch.data(), sketch.data());
+    return sketch;
+  };
+  for (const KvType type : kv_types) {
+    expect_agreement(Agreement::bits_everywhere, to_string(type), [&](const KernelTable& table) {
+      std::vector<float> bytes;
+      for (const std::byte byte : sketch_of(table, type))
+        bytes.push_back(static_cast<float>(std::to_integer<int>(byte)));
+      return bytes;
+    });
+  }
+  const std::vector<std::byte> sketch = sketch_of(*tables_here().front(), KvType::f16);
+  expect_agreement(Agreement::bits_unless_scalar, "scores", [&](const KernelTable& table) {
+    std::vector<std::byte> prepared(sketch_query_bytes(head_dim));
+    table.prepare_sketch_query(query.data(), 0.2F, head_dim, prepared.data());
+    const std::byte* queries = prepared.data();
+    std::vector<float> scores(tokens);
+    table.sketch_scores({sketch.data(), tokens, head_dim, 1, &queries}, scores.data(), tokens);
+    std::vector<float> sums(tokens / group_tokens);
+    float maximum = 0;
+    sums.push_back(table.sketch_weights(scores.data(), tokens, sums.data(), &maximum));
+    scores.insert(scores.end(), sums.begin(), sums.end());
+    return scores;
+  });
+}
+
 }  // namespace
 }  // namespace headrace::kernel
