@@ -83,6 +83,10 @@ struct KvStats {
   std::uint64_t pages_filled_by_replay = 0;  ///< recomputed, because the stored copy did not verify
   std::uint64_t pages_damaged = 0;           ///< loads that failed verification
   std::uint64_t disk_bytes_peak = 0;
+  std::uint64_t recall_choices = 0;  ///< one per step of recall and layer that it chose in
+  double recall_tokens_read = 0;     ///< per choice, on average
+  double recall_mass_left_out = 0;   ///< the share of attention that was not read, likewise, as
+                                     ///< estimated
 };
 
 /// The outcome of one generation.
@@ -130,6 +134,10 @@ class Sequence {
   /// tokens of the steps that completed.
   virtual Result<void> append(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
                               const LogitsCallback& on_logits) = 0;
+
+  /// Reads one token as generate() reads those that it draws, in the engine's attention mode:
+  /// logits() follow. Errors: those of append().
+  virtual Result<void> decode(TokenId token) = 0;
 
   /// Logits for the token after the last one read, [vocabulary]. Empty before the first append().
   virtual std::span<const float> logits() const = 0;

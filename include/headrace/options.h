@@ -57,6 +57,27 @@ struct KvOptions {
   bool reuse = true;
 };
 
+/// What a step that draws a token reads. Prompts are read exactly in every mode.
+enum class AttentionMode : std::uint8_t {
+  exact,   ///< all tokens
+  recall,  ///< the first and the newest ones, and of the rest those that matter most
+};
+
+/// How attention chooses what it reads. Only `mode` matters in AttentionMode::exact.
+struct AttentionOptions {
+  AttentionMode mode = AttentionMode::exact;
+  /// Most tokens that a kv head reads of a layer in a step, the first and newest ones included. A
+  /// text that is shorter is read exactly. Layers with a window read their window.
+  std::uint32_t recall_tokens = 1280;
+  /// Share of a kv head's attention, as estimated, at which a step reads no more. Above 0; 1: all
+  /// of recall_tokens.
+  float recall_mass = 0.98F;
+  /// Neighbouring tokens that are chosen together: 4, 8 or 16.
+  std::uint32_t recall_group = 4;
+  std::uint32_t recall_first = 16;    ///< tokens at the beginning that are always read
+  std::uint32_t recall_newest = 128;  ///< tokens at the end that are always read, at least
+};
+
 /// What an Engine is opened with.
 struct EngineOptions {
   std::string model_path;  ///< a GGUF file
@@ -68,6 +89,7 @@ struct EngineOptions {
   /// Most prompt tokens of one forward pass. Changes speed, never results.
   std::uint32_t chunk_tokens = 512;
   KvOptions kv = {};
+  AttentionOptions attention = {};
 };
 
 /// What a Sequence is started with.

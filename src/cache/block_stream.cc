@@ -6,8 +6,10 @@
 namespace headrace {
 
 void BlockStream::start(PageStore& store, PageTable& table, FillQueue* fills, std::uint32_t layer,
-                        std::uint32_t position, std::uint32_t end) {
+                        std::uint32_t position, std::uint32_t end,
+                        std::span<const std::uint8_t> wanted) {
   finish();
+  wanted_ = wanted;
   store_ = &store;
   table_ = &table;
   fills_ = fills;
@@ -28,6 +30,7 @@ Result<std::span<const PageView>> BlockStream::next() {
   batch_.clear();
   const std::uint32_t block_tokens = store_->options().shape.tokens;
   for (; table_->first_position(block_) < end_; ++block_) {
+    if (!wanted_.empty() && wanted_[block_] == 0) continue;
     const std::uint32_t first = table_->first_position(block_);
     const PageEntry& page = table_->page(layer_, block_);
     if (fills_ != nullptr) {

@@ -28,10 +28,20 @@ FillQueue::~FillQueue() {
   }
 }
 
+void FillQueue::fill_layer(std::uint32_t layer, std::span<const std::uint8_t> wanted) {
+  HEADRACE_CHECK(fills_.empty(), "a layer begins before the one before it has been read");
+  wanted_ = wanted;
+  next_layer_ = layer;
+  layers_end_ = layer + 1;
+  next_block_ = store_.options().first_block(layer, position_);
+  pump();
+}
+
 bool FillQueue::find_next() {
   while (next_layer_ < layers_end_) {
     for (; next_block_ < blocks_end_; ++next_block_) {
-      if (!table_.page(next_layer_, next_block_).slot) return true;
+      const bool is_wanted = wanted_.empty() || wanted_[next_block_] != 0;
+      if (is_wanted && !table_.page(next_layer_, next_block_).slot) return true;
     }
     if (++next_layer_ < layers_end_)
       next_block_ = store_.options().first_block(next_layer_, position_);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 
 #include "cache/page_store.h"
 
@@ -30,6 +31,9 @@ class FillQueue {
   FillQueue(const FillQueue&) = delete;
   FillQueue& operator=(const FillQueue&) = delete;
 
+  /// What a layer needs, said when it comes: [block] not 0, or all of them. What was asked for
+  /// before has been taken.
+  void fill_layer(std::uint32_t layer, std::span<const std::uint8_t> wanted);
   /// Starts what can be started, several at once: threads are woken for more than one page then.
   void pump();
   /// The oldest fill that was not taken yet, if it is for this page.
@@ -48,13 +52,14 @@ class FillQueue {
 
   PageStore& store_;
   PageTable& table_;
-  const std::uint32_t layers_end_;
+  std::uint32_t layers_end_;
   const std::uint32_t position_;
   const std::uint32_t blocks_end_;
   const std::uint32_t depth_;
   const std::uint32_t batch_;
-  std::uint32_t held_ = 0;        // slots in fills_ or taken
-  std::uint32_t next_layer_ = 0;  // where the search for the next missing page goes on
+  std::span<const std::uint8_t> wanted_;  // empty: all
+  std::uint32_t held_ = 0;                // slots in fills_ or taken
+  std::uint32_t next_layer_ = 0;          // where the search for the next missing page goes on
   std::uint32_t next_block_ = 0;
   std::deque<Fill> fills_;  // a deque: elements stay in place while jobs point at them
 };

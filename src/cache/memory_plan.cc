@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cache/page_store.h"
+#include "codec/key_sketch.h"
 
 namespace headrace {
 namespace {
@@ -58,6 +59,15 @@ std::uint32_t index_blocks(const PageStoreOptions& options) {
   return (sequences_with_rebuild(options) + 1) * blocks_of(options) + stored_blocks(options);
 }
 
+/// Blocks in use, which have key sketches in recall.
+std::uint32_t sketches(const PageStoreOptions& options) {
+  return options.recalls() ? sequences_with_rebuild(options) * blocks_of(options) : 0;
+}
+
+std::uint64_t sketches_bytes(const PageStoreOptions& options) {
+  return std::uint64_t{sketches(options)} * options.layers * key_sketch_bytes(options.shape);
+}
+
 /// Page tables, tokens and blocks of all sequences, and what the pool and the eviction policy note
 /// per slot.
 std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t slots) {
@@ -69,7 +79,7 @@ std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t s
   const std::uint64_t block = BlockIndex::block_bytes(options.layers, options.shape.tokens);
   return sequences_with_rebuild(options) * table + index_blocks(options) * block +
          cache_policy_bytes(options.policy, index_blocks(options)) +
-         cache_policy_bytes(options.policy, 0) + slots * bytes_per_slot;
+         cache_policy_bytes(options.policy, 0) + slots * bytes_per_slot + sketches_bytes(options);
 }
 
 }  // namespace
@@ -161,6 +171,7 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
   plan.blocks_max = blocks_of(options);
   plan.index_blocks = index_blocks(options);
   plan.slot_books_bytes = bookkeeping_bytes(options, 1) - bookkeeping_bytes(options, 0);
+  plan.sketches = sketches(options);
   const std::uint64_t slot_bytes = PagePool::slot_bytes(options.shape);
   const std::uint64_t full = full_memory_bytes(options);
   plan.limit_bytes = options.memory_bytes == 0 ? full : options.memory_bytes;

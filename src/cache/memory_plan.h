@@ -13,6 +13,7 @@ struct PageStoreOptions;
 
 struct MemoryPlan {
   std::uint32_t blocks_max = 0;    ///< blocks of a full context
+  std::uint32_t sketches = 0;      ///< blocks that have room for key sketches
   std::uint32_t index_blocks = 0;  ///< blocks that may be known at once, in use or not
   std::uint32_t slots = 0;         ///< pages of the pool
   std::uint32_t stream_slots = 0;  ///< of these, kept free for streaming; 0 when everything fits

@@ -8,6 +8,7 @@
 
 #include "cache/cache_test_env.h"
 #include "cache/cache_test_run.h"
+#include "codec/key_sketch.h"
 
 namespace headrace {
 namespace {
@@ -227,6 +228,21 @@ TEST(MemoryPlan, AStoreOpensWithTheSizeThatTheRefusalNames) {
   const auto store = open_store(env, options);
   Reader reader(*store, random_text(160, 1));
   ASSERT_TRUE(reader.read_all(160).ok());
+}
+
+TEST(MemoryPlan, RecallHasRoomForTheSketchesOfAllBlocksInUse) {
+  PageStoreOptions options = smol_lm2();
+  const MemoryPlan exact = plan_memory(options).value();
+  EXPECT_EQ(exact.sketches, 0U);
+  options.attention.mode = AttentionMode::recall;
+  const MemoryPlan recall = plan_memory(options).value();
+  EXPECT_GE(recall.sketches, recall.blocks_max);
+  EXPECT_EQ(recall.bookkeeping_bytes - exact.bookkeeping_bytes,
+            std::uint64_t{recall.sketches} * options.layers * key_sketch_bytes(options.shape));
+  options.memory_bytes = exact.limit_bytes / 2;
+  const MemoryPlan bounded = plan_memory(options).value();
+  EXPECT_LE(planned_bytes(bounded), options.memory_bytes);
+  EXPECT_EQ(bounded.sketches, recall.sketches);
 }
 
 }  // namespace

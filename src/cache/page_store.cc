@@ -6,6 +6,7 @@
 #include "base/no_memory.h"
 #include "cache/memory_plan.h"
 #include "cache/store_secret.h"
+#include "codec/key_sketch.h"
 #include "tier/disk_tier.h"
 
 namespace headrace {
@@ -58,6 +59,7 @@ Result<std::unique_ptr<PageStore>> PageStore::open(Env& env, const PageStoreOpti
   store->blocks_max_ = plan.blocks_max;
   store->slots_least_ = plan.slots_least;
   store->slot_books_bytes_ = plan.slot_books_bytes;
+  HEADRACE_TRY(store->reserve_sketches(plan.sketches));
   HEADRACE_TRY_ASSIGN(store->pool_reservation_, store->budget_.reserve(plan.pool_bytes, "KV pool"));
   HEADRACE_TRY_ASSIGN(store->books_reservation_,
                       store->budget_.reserve(plan.bookkeeping_bytes, "KV page bookkeeping"));
@@ -87,6 +89,15 @@ PageStore::PageStore(Env& env, const PageStoreOptions& options, std::uint64_t li
       store_policy_(new_cache_policy(options.policy, index.blocks_max)),
       prefetch_policy_(new_prefetch_policy(options.prefetch)) {
   for (std::unique_ptr<Tier>& tier : tiers) tiers_.push_back({.tier = std::move(tier)});
+}
+
+Result<void> PageStore::reserve_sketches(std::uint32_t count) {
+  if (count == 0) return {};
+  HEADRACE_TRY_ASSIGN(sketches_, AlignedBuffer::allocate(std::uint64_t{count} * options_.layers *
+                                                         key_sketch_bytes(options_.shape)));
+  sketch_scratch_.resize(key_sketch_scratch_floats(options_.shape));
+  for (std::uint32_t i = count; i-- > 0;) free_sketches_.push_back(i);
+  return {};
 }
 
 PageStore::~PageStore() {

@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/budget.h"
 #include "cache/block_record.h"
 #include "cache/session_record.h"
@@ -62,11 +63,13 @@ struct PageStoreOptions {
   CachePolicyKind policy = CachePolicyKind::lru;  ///< which of those go first
   /// Lossy codecs define the value of a page when its block is full.
   const Codec* codec = &raw_codec();
+  AttentionOptions attention;
   Digest128 model;  ///< of the model file
   Digest128
       numerics;  ///< of what else the bytes of pages depend on: kernels, settings of the model
 
   std::uint32_t window(std::uint32_t layer) const { return windows.empty() ? 0 : windows[layer]; }
+  bool recalls() const { return attention.mode == AttentionMode::recall; }
   bool has_windows() const {
     return std::ranges::any_of(windows, [](std::uint32_t window) { return window != 0; });
   }
@@ -155,7 +158,12 @@ class PageStore {
   /// The open block that a sequence has written holds `tokens` for ever. If there is a block with
   /// the same text the open one ends, giving what the other lacks, and the other one is returned;
   /// the sequence uses what is returned. `tokens` may be fewer than a block holds: a tail.
-  Block& seal(Block& open, std::span<const TokenId> tokens);
+  /// A private block stays the only one with its key.
+  Block& seal(Block& open, std::span<const TokenId> tokens, bool is_private = false);
+  /// Key sketches of a page, or null where there are none.
+  const std::byte* sketch(const Block& block, std::uint32_t layer) const;
+  /// Makes them, of a full block's page with these bytes.
+  void make_sketch(Block& block, std::uint32_t layer, const std::byte* page);
   /// Whether the pages of a full block are others than those that were written.
   bool defines_pages() const { return !options_.codec->is_lossless(); }
   /// The page of a full block becomes what the codec makes of it.
@@ -278,6 +286,10 @@ class PageStore {
   void take_over(Block& from, Block& to);
   void drop_tails_within(Block& block);
   void drop_if_within_sibling(Block& tail);
+  Digest128 private_key_of(const Block& open, std::span<const TokenId> tokens);
+  std::byte* sketch_place(std::uint32_t sketch, std::uint32_t layer) const;
+  void drop_sketch(Block& block);
+  Result<void> reserve_sketches(std::uint32_t count);
 
   Env& env_;
   const PageStoreOptions options_;
@@ -300,6 +312,10 @@ class PageStore {
   std::vector<TierState> tiers_;  // fastest first
   DiskTier* disk_ = nullptr;      // the last of them
   BlockIndex index_;
+  /// Key sketches of blocks in use: [place][layer][key_sketch_bytes()].
+  AlignedBuffer sketches_;
+  std::vector<std::uint32_t> free_sketches_;
+  std::vector<float> sketch_scratch_;
   /// Resident pages of sealed blocks in use.
   std::unique_ptr<EvictionPolicy> policy_;
   /// Pages of windowed layers soon go for good, so writing one is mostly in vain: they leave last.

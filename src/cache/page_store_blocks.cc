@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cache/page_store.h"
+#include "codec/key_sketch.h"
 
 namespace headrace {
 
@@ -47,11 +48,23 @@ void PageStore::unuse(Block& block) {
     untrack(block, layer);
     ++unused_resident_pages_;
   }
-  if (!options_.reuse && may_be_dropped(block)) drop(block);
+  drop_sketch(block);
+  if ((!options_.reuse || block.is_private) && may_be_dropped(block)) drop(block);
 }
 
-Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
-  const Digest128 key = index_.key_of(*open.parent, tokens);
+/// No text has this key.
+Digest128 PageStore::private_key_of(const Block& open, std::span<const TokenId> tokens) {
+  std::vector<TokenId> salted(tokens.begin(), tokens.end());
+  const std::uint64_t salt = env_.random();
+  salted.push_back(static_cast<TokenId>(salt));
+  salted.push_back(static_cast<TokenId>(salt >> 32));
+  return index_.key_of(*open.parent, salted);
+}
+
+Block& PageStore::seal(Block& open, std::span<const TokenId> tokens, bool is_private) {
+  open.is_private = is_private;
+  const Digest128 key =
+      is_private ? private_key_of(open, tokens) : index_.key_of(*open.parent, tokens);
   std::vector<EncodedPage> encoded;
   if (defines_pages() && tokens.size() == options_.shape.tokens) {
     for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
@@ -71,8 +84,14 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens) {
     track(open, layer);
     ++counters_.pages_sealed;
   }
+  if (options_.recalls() && tokens.size() == options_.shape.tokens) {
+    for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+      if (options_.window(layer) == 0)
+        make_sketch(open, layer, pool_.data(*open.pages[layer].slot));
+    }
+  }
   admit(open);
-  drop_tails_within(open);
+  if (!is_private) drop_tails_within(open);
   for (std::uint32_t layer = 0; layer < encoded.size() && !tiers_.empty(); ++layer) {
     if (options_.window(layer) == 0) put_encoded(open, layer, std::move(encoded[layer]));
   }
@@ -103,7 +122,8 @@ bool PageStore::is_expired(const Block& block) const {
 void PageStore::put_encoded(Block& block, std::uint32_t layer, EncodedPage encoded) {
   const auto bytes = std::make_shared<const EncodedPage>(std::move(encoded));
   const bool keep = options_.keep_disk && tiers_.size() == 1;
-  while (keep && !block.recorded && !start_record(block)) wait();
+  const bool describe = keep && !block.is_private;
+  while (describe && !block.recorded && !start_record(block)) wait();
   while (true) {
     Result<TierTicket> ticket = tiers_.front().tier->submit_put_encoded(
         identity(block, layer), block.pages[layer].checksum, *bytes);
@@ -190,8 +210,9 @@ void PageStore::drop_tails_within(Block& block) {
 }
 
 void PageStore::drop_if_within_sibling(Block& tail) {
-  const bool within = std::ranges::any_of(
-      tail.parent->children, [&](const Block* sibling) { return is_within(tail, *sibling); });
+  const bool within = std::ranges::any_of(tail.parent->children, [&](const Block* sibling) {
+    return !sibling->is_private && is_within(tail, *sibling);
+  });
   if (within && may_be_dropped(tail)) drop(tail);
 }
 
@@ -201,6 +222,35 @@ void PageStore::drop_open(Block& open) {
   }
   open.users = 0;
   index_.remove(open);
+}
+
+// --- Key sketches -------------------------------------------------------------------------------
+
+std::byte* PageStore::sketch_place(std::uint32_t sketch, std::uint32_t layer) const {
+  return const_cast<std::byte*>(sketches_.data()) +
+         (std::size_t{sketch} * options_.layers + layer) * key_sketch_bytes(options_.shape);
+}
+
+const std::byte* PageStore::sketch(const Block& block, std::uint32_t layer) const {
+  return block.sketch && block.pages[layer].is_sketched ? sketch_place(*block.sketch, layer)
+                                                        : nullptr;
+}
+
+void PageStore::make_sketch(Block& block, std::uint32_t layer, const std::byte* page) {
+  if (!block.sketch) {
+    HEADRACE_CHECK(!free_sketches_.empty(), "more blocks are in use than have room for sketches");
+    block.sketch = free_sketches_.back();
+    free_sketches_.pop_back();
+  }
+  make_key_sketch(options_.shape, page, sketch_scratch_.data(), sketch_place(*block.sketch, layer));
+  block.pages[layer].is_sketched = true;
+}
+
+void PageStore::drop_sketch(Block& block) {
+  if (!block.sketch) return;
+  free_sketches_.push_back(*block.sketch);
+  block.sketch.reset();
+  for (PageEntry& page : block.pages) page.is_sketched = false;
 }
 
 bool PageStore::may_be_dropped(const Block& block) const {

@@ -22,7 +22,7 @@ bool PageStore::submit_put(Block& block, std::uint32_t layer, SlotIndex slot, st
                            Done done) {
   // The description first: without it nobody finds the pages again.
   const bool keep = options_.keep_disk && tier + 1 == tiers_.size();
-  if (keep && !block.recorded && !start_record(block)) return false;
+  if (keep && !block.is_private && !block.recorded && !start_record(block)) return false;
   Result<TierTicket> ticket = tiers_[tier].tier->submit_put(
       identity(block, layer), block.pages[layer].checksum, pool_.bytes(slot));
   if (ticket.ok()) {

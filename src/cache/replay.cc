@@ -20,15 +20,23 @@ Error other_bytes(const PagePlace& lost) {
                                    "); this is a bug in Headrace: please report it"};
 }
 
-/// Keeps the page in `slot` in place of the lost one, if it has the same bytes.
+/// Keeps the page in `slot` in place of the lost one, which had the same bytes.
 Result<void> store_recomputed(SequenceCache& sequence, const PagePlace& lost, SlotIndex slot) {
   PageStore& store = sequence.store();
-  const PageEntry& page = sequence.table().page(lost.layer, lost.block);
+  Block& block = sequence.table().block(lost.block);
+  PageEntry& page = sequence.table().page(lost.layer, lost.block);
   if (store.defines_pages()) {
-    store.define_page(sequence.table().block(lost.block), lost.layer, slot);
+    store.define_page(block, lost.layer, slot);
   }
-  if (hash_bytes(store.pool().bytes(slot)) != page.checksum) return other_bytes(lost);
-  HEADRACE_TRY(store.store(sequence.table().block(lost.block), lost.layer, slot));
+  const Digest128 checksum = hash_bytes(store.pool().bytes(slot));
+  if (block.is_private) {
+    // Steps that read a part of the tokens had made it; this one is exact, and nobody else has the
+    // other one.
+    page.checksum = checksum;
+    if (page.is_sketched) store.make_sketch(block, lost.layer, store.pool().data(slot));
+  }
+  if (checksum != page.checksum) return other_bytes(lost);
+  HEADRACE_TRY(store.store(block, lost.layer, slot));
   ++store.counters().pages_filled_by_replay;
   return {};
 }

@@ -137,6 +137,7 @@ Result<std::unique_ptr<SequenceCache>> SequenceCache::fork() {
     sealed.push_back(&table_.block(i));
   }
   copy->take_blocks(sealed);
+  copy->recalled_from_ = recalled_from_;
   if (sealed.size() == table_.blocks()) return copy;
   HEADRACE_TRY(copy->reserve_blocks(table_.blocks()));
   for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {
@@ -166,6 +167,8 @@ Result<void> SequenceCache::save(SessionRecord session) {
   session.shape = shape();
   for (std::uint32_t i = 0; i < table_.blocks(); ++i) {
     Block* block = &table_.block(i);
+    // What recall has computed is read again, exactly.
+    if (is_private_before(std::min(position(), table_.first_position(i + 1)))) break;
     if (block->sealed) {
       HEADRACE_TRY(store_.persist(*block));
     } else {

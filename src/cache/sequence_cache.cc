@@ -113,8 +113,9 @@ Result<void> SequenceCache::reserve_blocks(std::uint32_t blocks_needed) {
 
 void SequenceCache::start(std::uint32_t slots) {
   if (store_.holds_everything()) return;
-  fills_ = std::make_unique<FillQueue>(store_, table_, table_.layers(), position(), table_.blocks(),
-                                       slots);
+  // In recall a layer says itself what it needs.
+  const std::uint32_t layers = recalls() ? 0 : table_.layers();
+  fills_ = std::make_unique<FillQueue>(store_, table_, layers, position(), table_.blocks(), slots);
 }
 
 std::span<const RowSlice> SequenceCache::rows(std::uint32_t layer) {
@@ -132,7 +133,57 @@ std::span<const RowSlice> SequenceCache::rows(std::uint32_t layer) {
   return slices_;
 }
 
+/// Whether the step reads a part of the tokens.
+bool SequenceCache::recalls() const {
+  return decoding_ && store_.options().recalls() && step_rows_ == 1 &&
+         position() + 1 > store_.options().attention.recall_tokens;
+}
+
+Result<std::optional<RecallView>> SequenceCache::recall(std::uint32_t layer) {
+  if (!recalls() || store_.options().window(layer) != 0) return std::optional<RecallView>();
+  HEADRACE_TRY(make_missing_sketches(layer));
+  sketches_.clear();
+  for (std::uint32_t block = 0; block < table_.blocks(); ++block)
+    sketches_.push_back(store_.sketch(table_.block(block), layer));
+  const std::uint32_t last = table_.blocks() - 1;
+  const std::uint32_t first = table_.first_position(last);
+  const PageView newest = {first, position() + 1 - first,
+                           store_.pool().data(*table_.page(layer, last).slot)};
+  return std::optional<RecallView>({&store_.options().attention, sketches_, newest});
+}
+
+/// Blocks that come from another text, or from disk, have none. What a step reads must not depend
+/// on where a block came from, so they are made before the first choice.
+Result<void> SequenceCache::make_missing_sketches(std::uint32_t layer) {
+  unsketched_.assign(table_.blocks(), 0);
+  bool are_complete = true;
+  for (std::uint32_t i = 0; i < table_.blocks(); ++i) {
+    const Block& block = table_.block(i);
+    const bool is_full = block.sealed && block.tokens.size() == shape().tokens;
+    if (!is_full || store_.sketch(block, layer) != nullptr) continue;
+    unsketched_[i] = 1;
+    are_complete = false;
+  }
+  if (are_complete) return {};
+  PageStream& pages = attend(layer, unsketched_);
+  while (true) {
+    HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
+    if (batch.empty()) return {};
+    for (const PageView& page : batch) {
+      Block& block = table_.block(page.first_position / shape().tokens);
+      store_.make_sketch(block, layer, page.data);
+    }
+  }
+}
+
+PageStream& SequenceCache::attend(std::uint32_t layer, std::span<const std::uint8_t> wanted) {
+  if (fills_ != nullptr) fills_->fill_layer(layer, wanted);
+  stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_, wanted);
+  return stream_;
+}
+
 PageStream& SequenceCache::attend(std::uint32_t layer) {
+  if (recalls() && fills_ != nullptr) fills_->fill_layer(layer, {});
   stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_);
   return stream_;
 }
@@ -140,6 +191,7 @@ PageStream& SequenceCache::attend(std::uint32_t layer) {
 void SequenceCache::commit(std::span<const TokenId> tokens) {
   HEADRACE_CHECK(!tokens.empty() && tokens.size() <= step_rows_,
                  "commit() of other rows than begin()");
+  if (recalls() && !recalled_from_) recalled_from_ = position();
   end_step();
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   drop_empty_blocks();
@@ -201,7 +253,7 @@ void SequenceCache::seal(std::uint32_t block) {
   const auto tokens = std::span(tokens_).subspan(table_.first_position(block), shape().tokens);
   Block& open = table_.block(block);
   open.priority = options_.priority;
-  Block& sealed = store_.seal(open, tokens);
+  Block& sealed = store_.seal(open, tokens, is_private_before(table_.first_position(block + 1)));
   if (&sealed == &open) return;
   table_.replace_block(block, sealed);
   count_reader(sealed);
@@ -215,7 +267,7 @@ void SequenceCache::keep_tail() {
   if (blocks == 0 || table_.block(blocks - 1).sealed) return;
   Block& open = table_.block(blocks - 1);
   const auto tokens = std::span(tokens_).subspan(open.first_position);
-  if (is_rebuild_ || !store_.options().reuse) {
+  if (is_rebuild_ || !store_.options().reuse || is_private_before(position())) {
     table_.drop_last_block();
     store_.drop_open(open);
     return;

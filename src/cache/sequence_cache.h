@@ -27,8 +27,9 @@ class BlockStream final : public PageStream {
  public:
   /// Pages that rows from `position` on read, up to `end`, the first position that is not read.
   /// `fills` may be null when every page has a slot.
+  /// `wanted`: [block] which ones to yield, not 0; empty: all.
   void start(PageStore& store, PageTable& table, FillQueue* fills, std::uint32_t layer,
-             std::uint32_t position, std::uint32_t end);
+             std::uint32_t position, std::uint32_t end, std::span<const std::uint8_t> wanted = {});
   /// One more page at the end, which no table knows: the one under replay.
   void set_last_page(const PageView& page) { last_page_ = page; }
 
@@ -47,6 +48,7 @@ class BlockStream final : public PageStream {
   std::uint32_t layer_ = 0;
   std::uint32_t end_ = 0;
   std::uint32_t block_ = 0;
+  std::span<const std::uint8_t> wanted_;
   std::optional<PageView> last_page_;
   std::optional<PagePlace> lost_;
   std::vector<PageView> batch_;
@@ -91,6 +93,8 @@ class SequenceCache final : public SequenceKv {
   Result<void> begin(std::uint32_t rows);
   /// Makes place for `rows` more tokens. Errors: those of make_room().
   Result<void> reserve(std::uint32_t rows);
+  /// The next step draws a token: in recall it reads a part of the tokens only.
+  void set_decoding(bool decoding) { decoding_ = decoding; }
   /// Starts to load what the step will read, through at most `slots` slots. When sequences share a
   /// step, all reserve() before one starts: making room may take pages of any of them.
   void start(std::uint32_t slots);
@@ -111,6 +115,8 @@ class SequenceCache final : public SequenceKv {
   const PageShape& shape() const override { return store_.options().shape; }
   std::span<const RowSlice> rows(std::uint32_t layer) override;
   PageStream& attend(std::uint32_t layer) override;
+  Result<std::optional<RecallView>> recall(std::uint32_t layer) override;
+  PageStream& attend(std::uint32_t layer, std::span<const std::uint8_t> wanted) override;
 
   PageTable& table() { return table_; }
   const SequenceOptions& options() const { return options_; }
@@ -133,6 +139,11 @@ class SequenceCache final : public SequenceKv {
   bool can_continue_behind(std::span<Block* const> blocks) const;
   void copy_start_of_block(std::span<const TokenId> tokens);
   Result<void> reserve_blocks(std::uint32_t blocks);
+  bool recalls() const;
+  bool is_private_before(std::uint32_t end) const {
+    return recalled_from_ && *recalled_from_ < end;
+  }
+  Result<void> make_missing_sketches(std::uint32_t layer);
   bool fill_copy(Block& from, Block& to);
   std::uint64_t bytes_needed() const;
   std::uint32_t slots_kept_free() const {
@@ -149,6 +160,11 @@ class SequenceCache final : public SequenceKv {
   std::uint64_t tokens_reused_ = 0;
   std::vector<std::uint32_t> kept_from_;  // [layer]: the first block that is kept
   std::uint32_t step_rows_ = 0;
+  bool decoding_ = false;
+  std::optional<std::uint32_t> recalled_from_;  // the first token that a step of recall has read
+  // [block] of the layer under way.
+  std::vector<const std::byte*> sketches_;
+  std::vector<std::uint8_t> unsketched_;
   std::unique_ptr<FillQueue> fills_;
   BlockStream stream_;
   std::vector<RowSlice> slices_;

@@ -18,6 +18,7 @@ std::vector<std::string> default_engine_names() {
   std::vector<std::string> names = all_engine_names();
   // On a CPU it is what llama.cpp does by itself.
   std::erase(names, "llama.cpp-fa-on");
+  std::erase(names, "headrace-recall");
   return names;
 }
 

@@ -13,6 +13,7 @@ constexpr OwnVariant variants[] = {
     {.name = "headrace-q8", .kv_type = KvType::q8},
     {.name = "headrace-half", .memory_divisor = 2},
     {.name = "headrace-eighth", .memory_divisor = 8},
+    {.name = "headrace-recall", .recall_divisor = 8},
 };
 
 /// Enough for the threads, the scratch memory and the weights to be there.
@@ -54,6 +55,12 @@ class OwnEngine final : public BenchEngine {
  private:
   Result<std::unique_ptr<Engine>> open(const Workload& workload, const ModelInfo& model) const {
     auto engine = context_.open_engine(options_for(workload, model));
+    if (!engine.ok() && engine.error().code == ErrorCode::invalid_argument &&
+        variant_.recall_divisor > 0) {
+      return Error{ErrorCode::out_of_budget,
+                   "1/" + std::to_string(variant_.recall_divisor) +
+                       " of the tokens of so short a context is what recall always reads"};
+    }
     if (!engine.ok() && engine.error().code == ErrorCode::out_of_budget &&
         variant_.memory_divisor > 1) {
       return Error{ErrorCode::out_of_budget, "1/" + std::to_string(variant_.memory_divisor) +
@@ -76,6 +83,11 @@ class OwnEngine final : public BenchEngine {
       options.kv.memory_bytes = std::uint64_t{workload.sequences} * workload.context_tokens() *
                                 model.kv_bytes_per_token(variant_.kv_type) /
                                 variant_.memory_divisor;
+    }
+    if (variant_.recall_divisor > 0) {
+      options.attention.mode = AttentionMode::recall;
+      options.attention.recall_tokens = workload.context_tokens() / variant_.recall_divisor;
+      options.attention.recall_mass = 1;
     }
     return options;
   }

@@ -109,6 +109,24 @@ TEST_F(Bench, VariantsGetAPartOfTheMemoryThatTheContextNeeds) {
   EXPECT_EQ(opened[2].kv.disk_directory, "/d");
 }
 
+TEST_F(Bench, InRecallAnEighthOfTheTokensIsRead) {
+  EXPECT_EQ(run_bench({"--engines", "headrace,headrace-recall", "--workloads", "decode-8192"}),
+            exit_ok);
+  ASSERT_EQ(opened.size(), 2U);
+  EXPECT_EQ(opened[0].attention.mode, AttentionMode::exact);
+  EXPECT_EQ(opened[1].attention.mode, AttentionMode::recall);
+  EXPECT_EQ(opened[1].attention.recall_tokens, 1024U);
+  EXPECT_EQ(opened[1].attention.recall_mass, 1);
+}
+
+TEST_F(Bench, RecallIsLeftOutOfContextsThatItWouldReadWhole) {
+  engine_error = {ErrorCode::invalid_argument, "--recall-tokens 10 cannot be used"};
+  EXPECT_EQ(run_bench({"--engines", "headrace-recall", "--workloads", "decode-16"}), exit_ok);
+  EXPECT_NE(err.str().find("headrace-recall is left out of decode-16: 1/8 of the tokens"),
+            std::string::npos)
+      << err.str();
+}
+
 TEST_F(Bench, AVariantIsLeftOutOfContextsThatAreTooShortForIt) {
   engine_error = {ErrorCode::out_of_budget, "too small; raise --kv-memory"};
   EXPECT_EQ(run_bench({"--engines", "headrace-eighth", "--workloads", "decode-16"}), exit_ok);

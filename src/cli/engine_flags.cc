@@ -141,6 +141,32 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->type_name("N")
       ->group(group);
 
+  const std::string attention = "Attention";
+  command
+      .add_option("--attention", attention_,
+                  "What a step that draws a token reads: exact (everything, default) or recall "
+                  "(the tokens that matter most, which is faster and changes the answer)")
+      ->check(CLI::IsMember({"exact", "recall"}))
+      ->type_name("MODE")
+      ->group(attention);
+  command
+      .add_option("--recall-tokens", options_.attention.recall_tokens,
+                  "Most tokens that recall reads of a layer for each kv head (default: 1280)")
+      ->type_name("N")
+      ->group(attention);
+  command
+      .add_option(
+          "--recall-mass", options_.attention.recall_mass,
+          "Share of a layer's attention at which recall reads no more (default: 0.98; 1: all "
+          "of --recall-tokens)")
+      ->type_name("P")
+      ->group(attention);
+  command
+      .add_option("--recall-group", options_.attention.recall_group,
+                  "Neighbouring tokens that recall chooses together: 4 (default), 8 or 16")
+      ->type_name("N")
+      ->group(attention);
+
   const std::string speed = "Speed (never changes the answer)";
   command.add_option("--threads", options_.threads, "Threads that compute (default: one per core)")
       ->type_name("N")
@@ -153,6 +179,7 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
 
 Result<EngineOptions> EngineFlags::options() const {
   EngineOptions options = options_;
+  if (attention_ == "recall") options.attention.mode = AttentionMode::recall;
   options.kv.disk_direct = disk_io_ == "direct";
   options.sequences = 1;  // every command works on one at a time
   if (!kv_type_.empty()) {

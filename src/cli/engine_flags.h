@@ -45,6 +45,7 @@ class EngineFlags {
   std::string kv_disk_;
   std::string kv_type_;
   std::string disk_io_;
+  std::string attention_;
   bool keep_ = true;
 };
 

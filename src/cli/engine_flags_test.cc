@@ -54,6 +54,20 @@ TEST_F(EngineFlagsOfRun, EveryOptionReachesTheEngine) {
   EXPECT_EQ(options.kv.tokens_per_block, 128U);
 }
 
+TEST_F(EngineFlagsOfRun, RecallReachesTheEngine) {
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "recall", "--recall-tokens",
+                 "700", "--recall-mass", "0.9", "--recall-group", "8"}),
+            exit_ok);
+  const AttentionOptions& attention = opened.at(0).attention;
+  EXPECT_EQ(attention.mode, AttentionMode::recall);
+  EXPECT_EQ(attention.recall_tokens, 700U);
+  EXPECT_EQ(attention.recall_mass, 0.9F);
+  EXPECT_EQ(attention.recall_group, 8U);
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x"}), exit_ok);
+  EXPECT_EQ(opened.at(1).attention.mode, AttentionMode::exact);
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "some"}), exit_usage);
+}
+
 TEST_F(EngineFlagsOfRun, WithoutOptionsTheEngineHasItsDefaults) {
   EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x"}), exit_ok);
   ASSERT_EQ(opened.size(), 1U);

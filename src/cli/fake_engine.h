@@ -41,6 +41,7 @@ class FakeEngine final : public Engine {
   std::map<std::string, SessionState> sessions;
   std::function<void(const std::map<std::string, SessionState>&)> on_save;
   int sequences_made = 0;
+  std::function<void()> on_decode;
   std::vector<std::vector<TokenId>> reads;  // prompts of append() and generate(), in order
 
   const ModelInfo& model() const override { return model_info; }
@@ -132,6 +133,11 @@ class FakeSequence final : public Sequence {
       }
     }
     return {};
+  }
+
+  Result<void> decode(TokenId token) override {
+    if (engine_.on_decode) engine_.on_decode();
+    return append({&token, 1}, nullptr, nullptr);
   }
 
   Result<std::unique_ptr<Sequence>> fork() override {

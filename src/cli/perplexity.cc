@@ -33,7 +33,7 @@ constexpr const char* full_run = "full";
 struct PerplexityFlags {
   EngineFlags engine;
   std::string file, against;
-  std::uint32_t chunks = 0, last_tokens = 0;
+  std::uint32_t chunks = 0, last_tokens = 0, decoded_tokens = 0;
   bool json = false;
 };
 
@@ -73,6 +73,11 @@ void print_table(std::ostream& out, const TextScore& result, const KvStats& kv,
     table.row("against " + against, "mean KL " + std::string(kl) + ", same top-1 " +
                                         format_fixed(100 * score.same_top1(), 2) + " %");
   }
+  if (kv.recall_choices > 0) {
+    table.row("recall", format_fixed(kv.recall_tokens_read, 0) + " tokens read of a layer, " +
+                            format_fixed(100 * kv.recall_mass_left_out, 2) +
+                            " % of attention left out");
+  }
   table.row("KV needed", format_byte_count(kv.kv_bytes_needed));
   table.row("KV memory", format_byte_count(kv.kv_bytes_peak) + " at most");
   table.row("speed", format_rate(static_cast<double>(result.tokens_read) / result.seconds));
@@ -95,6 +100,7 @@ int perplexity(const PerplexityFlags& flags, CommandContext& context) {
     full_options.kv.memory_bytes = 0;
     full_options.kv.disk_directory.clear();
     full_options.kv.codec = KvOptions().codec;
+    full_options.attention = {};
     if (flags.against != full_run) {
       const Result<KvType> type = parse_kv_type(flags.against);
       if (!type.ok()) return fail(type.error(), Phase::opening);
@@ -111,7 +117,8 @@ int perplexity(const PerplexityFlags& flags, CommandContext& context) {
   const ScoreTextOptions scoring = {
       .chunk_tokens = (*tested)->context(),
       .chunks_max = flags.chunks,
-      .last_tokens = flags.last_tokens,
+      .last_tokens = flags.decoded_tokens > 0 ? flags.decoded_tokens : flags.last_tokens,
+      .decodes = flags.decoded_tokens > 0,
       .now = [&] { return context.env.now(); },
       .on_progress =
           [&](std::uint64_t done, std::uint64_t total) {
@@ -144,6 +151,11 @@ Command add_perplexity(CLI::App& program) {
   command
       ->add_option("--last", flags->last_tokens,
                    "Score only the last N tokens of each chunk (default: its second half)")
+      ->type_name("N");
+  command
+      ->add_option("--score-last", flags->decoded_tokens,
+                   "The same, and read them one by one as answers are, in the mode of --attention")
+      ->excludes("--last")
       ->type_name("N");
   command
       ->add_option(

@@ -57,6 +57,27 @@ TEST_F(Perplexity, ScoresTheSecondHalfOfEachChunk) {
   EXPECT_EQ(json()["kv_bytes_peak"], 500);
 }
 
+TEST_F(Perplexity, ScoreLastReadsTheLastTokensOneByOne) {
+  int decodes = 0;
+  more = [&](FakeEngine& engine) {
+    engine.stats.recall_choices = 12;
+    engine.stats.recall_tokens_read = 345.6;
+    engine.stats.recall_mass_left_out = 0.0123;
+    engine.on_decode = [&decodes] { ++decodes; };
+  };
+  EXPECT_EQ(run({"perplexity", "-m", "m", "-f", "/text", "--context", "10", "--chunks", "1",
+                 "--score-last", "4", "--attention", "recall", "--against", "full"}),
+            exit_ok);
+  EXPECT_EQ(opened.at(0).attention.mode, AttentionMode::recall);
+  EXPECT_EQ(opened.at(1).attention.mode, AttentionMode::exact);
+  EXPECT_EQ(decodes, 3) << "nobody asks what follows the last one";
+  EXPECT_NE(out.str().find("346 tokens read of a layer, 1.23 % of attention left out"),
+            std::string::npos)
+      << out.str();
+  EXPECT_NE(run({"perplexity", "-m", "m", "-f", "/text", "--score-last", "4", "--last", "5"}),
+            exit_ok);
+}
+
 TEST_F(Perplexity, ChunksLimitTheWork) {
   EXPECT_EQ(
       run({"perplexity", "-m", "m", "-f", "/text", "--context", "10", "--chunks", "1", "--json"}),

@@ -80,9 +80,26 @@ class ChunkScorer {
       return options_.on_progress(result_.tokens_read + done, tokens_total);
     };
     const std::chrono::nanoseconds start = options_.now();
-    HEADRACE_TRY(tested_sequence_->append(tokens, on_progress, on_logits));
+    if (options_.decodes && on_logits) {
+      HEADRACE_TRY(decode_tested(tokens, on_progress, on_logits));
+    } else {
+      HEADRACE_TRY(tested_sequence_->append(tokens, on_progress, on_logits));
+    }
     result_.seconds += std::chrono::duration<double>(options_.now() - start).count();
     result_.tokens_read += tokens.size();
+    return {};
+  }
+
+  Result<void> decode_tested(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
+                             const LogitsCallback& on_logits) {
+    const std::size_t first = tested_sequence_->tokens().size();
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      HEADRACE_TRY(tested_sequence_->decode(tokens[i]));
+      on_logits(static_cast<std::uint32_t>(first + i), tested_sequence_->logits().data());
+      const auto total = static_cast<std::uint32_t>(tokens.size());
+      if (!on_progress(static_cast<std::uint32_t>(i + 1), total))
+        return Error{ErrorCode::cancelled, "stopped by the caller"};
+    }
     return {};
   }
 

@@ -18,6 +18,7 @@ struct ScoreTextOptions {
   std::uint32_t chunk_tokens = 512;
   std::uint32_t chunks_max = 0;   ///< 0: all
   std::uint32_t last_tokens = 0;  ///< scored of each chunk; 0: its second half
+  bool decodes = false;           ///< read those one by one, as answers are
   std::function<std::chrono::nanoseconds()> now;
   /// Tokens read so far and in total. Return false to stop.
   std::function<bool(std::uint64_t tokens_done, std::uint64_t tokens_total)> on_progress;

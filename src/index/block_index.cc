@@ -100,6 +100,7 @@ BlockIndex::Match BlockIndex::longest_match(const Block& parent,
                                             std::span<const TokenId> tokens) const {
   Match best;
   for (Block* child : parent.children) {
+    if (child->is_private) continue;
     const auto end = std::ranges::mismatch(child->tokens, tokens).in2;
     const auto matching = static_cast<std::uint32_t>(end - tokens.begin());
     if (matching > best.tokens && child->all_pages_exist()) best = {child, matching};

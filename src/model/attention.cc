@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t pages_per_pass = 64;
 /// Tasks of a single row's fold for each worker: two, so that they end together.
 constexpr std::size_t tasks_per_worker = 2;
+constexpr std::size_t recall_tasks_per_worker = 8;
 /// Vectors of a many-row task: the task's pages of a batch are read once per this many.
 constexpr std::uint32_t task_vectors = 4 * kernel::fold_vectors_max;
 
@@ -157,8 +158,32 @@ void Attention::fold_many_rows(const AttentionRows& rows, const PageShape& page,
   });
 }
 
+float* Attention::newest_state(std::uint32_t query_head) {
+  return reinterpret_cast<float*>(newest_.data()) + query_head * state_floats_;
+}
+
+const BlockChoice& Attention::choice_of(const PageView& view, std::uint32_t kv_head) const {
+  return chooser_->block(view.first_position / page_tokens_, kv_head);
+}
+
+/// What the vectors of a kv head, from `first` on, read of a page in recall.
+void Attention::fold_chosen(const kernel::FoldInput& in, const PageView& view,
+                            std::uint32_t kv_head, std::uint32_t first, float* scratch,
+                            float* states) {
+  const BlockChoice& choice = choice_of(view, kv_head);
+  if (choice.is_empty()) return;
+  if (view.data == newest_page_) {
+    std::copy_n(newest_state(kv_head * group_ + first), in.vectors * state_floats_, states);
+  } else if (choice.is_whole) {
+    kernel::kernels().fold_page(in, scratch, states);
+  } else {
+    const auto groups = chooser_->groups(view.first_position / page_tokens_, kv_head);
+    kernel::kernels().fold_groups(in, groups.data(), choice.groups, scratch, states);
+  }
+}
+
 void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
-                             std::span<const PageView> batch) {
+                             std::span<const PageView> batch, bool is_recall) {
   // Pages before the window have nothing to say.
   while (!batch.empty() && read_range(batch[0], rows.first_position, rows.window).empty())
     batch = batch.subspan(1);
@@ -169,9 +194,11 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
   for (; !batch.empty(); batch = batch.subspan(std::min(batch.size(), pages_per_pass))) {
     const std::size_t pages = std::min(batch.size(), pages_per_pass);
     // Heads lie one after the other in a page, and reading ahead begins anew with every task: so a
-    // task is a run of heads of pages, and there are few.
+    // task is a run of heads of pages, and there are few. In recall one may have much to read and
+    // the next one nothing, so there are more.
     const std::size_t heads = pages * kv_heads_;
-    const std::size_t tasks = std::min(heads, tasks_per_worker * parallel_->workers());
+    const std::size_t tasks = std::min(
+        heads, (is_recall ? recall_tasks_per_worker : tasks_per_worker) * parallel_->workers());
     parallel_->run(tasks, [&](std::size_t task, std::size_t worker) {
       float* scores = reinterpret_cast<float*>(scratch_.data()) + worker * scratch_floats_;
       Gathered gathered;
@@ -180,13 +207,18 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
         for (std::uint32_t first = 0; first < group_; first += kernel::fold_vectors_max) {
           gather(gathered, rows, page, batch[i / kv_heads_], kv_head, first,
                  std::min(group_, first + kernel::fold_vectors_max));
-          kernel::kernels().fold_page(gathered.in, scores,
-                                      partial(i / kv_heads_, kv_head) + first * state_floats_);
+          float* const states = partial(i / kv_heads_, kv_head) + first * state_floats_;
+          if (is_recall) {
+            fold_chosen(gathered.in, batch[i / kv_heads_], kv_head, first, scores, states);
+          } else {
+            kernel::kernels().fold_page(gathered.in, scores, states);
+          }
         }
       }
     });
     for (std::size_t view = 0; view < pages; ++view) {
       for (std::uint32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
+        if (is_recall && choice_of(batch[view], kv_head).is_empty()) continue;
         for (std::uint32_t i = 0; i < group_; ++i) {
           kernel::kernels().fold_merge(state(kv_head, i),
                                        partial(view, kv_head) + i * state_floats_, head_dim_);
@@ -196,22 +228,13 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
   }
 }
 
-Result<void> Attention::run(const AttentionRows& rows, const PageShape& page, PageStream& pages) {
-  prepare_queries(rows, page.type);
-  if (rows.count == 1) {
-    for (std::uint32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
-      for (std::uint32_t i = 0; i < group_; ++i) kernel::fold_reset(state(kv_head, i), head_dim_);
-    }
+void Attention::reset_one_row() {
+  for (std::uint32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
+    for (std::uint32_t i = 0; i < group_; ++i) kernel::fold_reset(state(kv_head, i), head_dim_);
   }
-  for (bool first_batch = true;; first_batch = false) {
-    HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
-    if (batch.empty()) break;
-    if (rows.count == 1) {
-      fold_one_row(rows, page, batch);
-    } else {
-      fold_many_rows(rows, page, batch, first_batch);
-    }
-  }
+}
+
+void Attention::finish(const AttentionRows& rows) {
   parallel_->run(rows.count, [&](std::size_t row, std::size_t) {
     for (std::uint32_t head = 0; head < kv_heads_ * group_; ++head) {
       kernel::kernels().fold_finish(
@@ -219,6 +242,73 @@ Result<void> Attention::run(const AttentionRows& rows, const PageShape& page, Pa
           rows.out + (row * kv_heads_ * group_ + head) * head_dim_);
     }
   });
+}
+
+Result<void> Attention::run(const AttentionRows& rows, const PageShape& page, PageStream& pages) {
+  prepare_queries(rows, page.type);
+  if (rows.count == 1) reset_one_row();
+  for (bool first_batch = true;; first_batch = false) {
+    HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
+    if (batch.empty()) break;
+    if (rows.count == 1) {
+      fold_one_row(rows, page, batch, false);
+    } else {
+      fold_many_rows(rows, page, batch, first_batch);
+    }
+  }
+  finish(rows);
+  return {};
+}
+
+Result<void> Attention::prepare_recall(const ModelShape& shape, const PageShape& page,
+                                       std::uint32_t context) {
+  HEADRACE_TRY_ASSIGN(RecallChooser chooser,
+                      RecallChooser::create(*parallel_, shape, page, context));
+  HEADRACE_TRY_ASSIGN(newest_,
+                      AlignedBuffer::allocate(shape.query_heads * state_floats_ * sizeof(float)));
+  chooser_ = std::move(chooser);
+  return {};
+}
+
+/// Folds the newest page, which is always read: what its tokens weigh tells how much the others
+/// matter.
+void Attention::fold_newest(const AttentionRows& rows, const PageShape& page, const PageView& view,
+                            std::uint32_t kv_head, std::size_t worker) {
+  float* scores = reinterpret_cast<float*>(scratch_.data()) + worker * scratch_floats_;
+  Gathered gathered;
+  for (std::uint32_t first = 0; first < group_; first += kernel::fold_vectors_max) {
+    gather(gathered, rows, page, view, kv_head, first,
+           std::min(group_, first + kernel::fold_vectors_max));
+    kernel::kernels().fold_page(gathered.in, scores, newest_state(kv_head * group_ + first));
+  }
+  for (std::uint32_t head = kv_head * group_; head < (kv_head + 1) * group_; ++head)
+    chooser_->set_newest(head, newest_state(head)[0], newest_state(head)[1]);
+}
+
+Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, std::uint32_t layer,
+                                   const RecallView& view) {
+  HEADRACE_CHECK(chooser_ && rows.count == 1, "recall reads one row at a time");
+  const PageShape& page = kv.shape();
+  prepare_queries(rows, page.type);
+  reset_one_row();
+  page_tokens_ = page.tokens;
+  newest_page_ = view.newest.data;
+  chooser_->begin(rows.queries, score_scale_, view);
+  parallel_->run(kv_heads_ + view.sketches.size(), [&](std::size_t task, std::size_t worker) {
+    if (task < kv_heads_) {
+      fold_newest(rows, page, view.newest, static_cast<std::uint32_t>(task), worker);
+    } else {
+      chooser_->score_block(static_cast<std::uint32_t>(task - kv_heads_), worker);
+    }
+  });
+  chooser_->choose(rows.first_position);
+  PageStream& pages = kv.attend(layer, chooser_->wanted());
+  while (true) {
+    HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
+    if (batch.empty()) break;
+    fold_one_row(rows, page, batch, true);
+  }
+  finish(rows);
   return {};
 }
 

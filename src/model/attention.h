@@ -7,12 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/aligned_buffer.h"
 #include "base/parallel.h"
 #include "headrace/result.h"
 #include "model/model.h"
+#include "model/recall.h"
 #include "page/page_stream.h"
 
 namespace headrace {
@@ -35,7 +37,17 @@ class Attention {
   /// Errors: out_of_budget when scratch memory cannot be had.
   static Result<Attention> create(Parallel& parallel, const ModelShape& shape,
                                   const PageShape& page, std::uint32_t rows_max);
+  /// Before run_recall(). Errors: out_of_budget.
+  Result<void> prepare_recall(const ModelShape& shape, const PageShape& page,
+                              std::uint32_t context);
 
+  RecallCounters recall_counters() const {
+    return chooser_ ? chooser_->counters() : RecallCounters();
+  }
+
+  /// One row that reads a part of the tokens.
+  Result<void> run_recall(const AttentionRows& rows, SequenceKv& kv, std::uint32_t layer,
+                          const RecallView& view);
   /// Reads `pages` to the end. Errors: those of PageStream::next().
   Result<void> run(const AttentionRows& rows, const PageShape& page, PageStream& pages);
 
@@ -53,7 +65,15 @@ class Attention {
               const PageView& view, std::uint32_t kv_head, std::uint32_t first_vector,
               std::uint32_t end_vector);
   void fold_one_row(const AttentionRows& rows, const PageShape& page,
-                    std::span<const PageView> batch);
+                    std::span<const PageView> batch, bool is_recall);
+  float* newest_state(std::uint32_t query_head);
+  const BlockChoice& choice_of(const PageView& view, std::uint32_t kv_head) const;
+  void fold_newest(const AttentionRows& rows, const PageShape& page, const PageView& view,
+                   std::uint32_t kv_head, std::size_t worker);
+  void fold_chosen(const kernel::FoldInput& in, const PageView& view, std::uint32_t kv_head,
+                   std::uint32_t first, float* scratch, float* states);
+  void reset_one_row();
+  void finish(const AttentionRows& rows);
   void fold_many_rows(const AttentionRows& rows, const PageShape& page,
                       std::span<const PageView> batch, bool first_batch);
 
@@ -69,6 +89,11 @@ class Attention {
   AlignedBuffer states_;            // [kv_head][vector][state]
   AlignedBuffer partials_;          // one row: [page of a batch][query_head][state]
   AlignedBuffer scratch_;
+  // Of recall.
+  std::optional<RecallChooser> chooser_;
+  std::uint32_t page_tokens_ = 0;
+  const std::byte* newest_page_ = nullptr;
+  AlignedBuffer newest_;  // [query_head][state]: what newest_page_ gave
 };
 
 }  // namespace headrace

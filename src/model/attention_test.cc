@@ -232,5 +232,132 @@ TEST(Attention, ALostPageIsTheResultAndTheNextRunIsUndisturbed) {
   ASSERT_NO_FATAL_FAILURE(expect_same(expected, attend(attention, sequence, 56, 8, 1)));
 }
 
+// --- Recall
+// ---------------------------------------------------------------------------------------
+
+/// The pages of a text whose last token is the step's row, with sketches of all but the last page.
+class SketchedKv final : public SequenceKv {
+ public:
+  SketchedKv(const Sequence& sequence, std::uint32_t tokens, std::size_t batch)
+      : sequence_(sequence), tokens_(tokens), batch_(batch) {
+    const PageShape& shape = sequence.shape;
+    const std::size_t head_bytes = kernel::key_sketch_bytes(shape.tokens, shape.head_dim);
+    std::vector<float> scratch(std::size_t{3} * shape.head_dim * kernel::lanes);
+    for (std::uint32_t block = 0; (block + 1) * shape.tokens < tokens; ++block) {
+      auto* const page = const_cast<std::byte*>(sequence.pages[block].data());
+      sketches_.emplace_back(shape.kv_heads * head_bytes);
+      for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+        kernel::kernels().sketch_keys(page_head(shape, page, head), scratch.data(),
+                                      sketches_.back().data() + head * head_bytes);
+      }
+      views_.push_back(sketches_.back().data());
+    }
+    views_.push_back(nullptr);
+  }
+
+  RecallView view(const AttentionOptions& options) const {
+    const std::uint32_t last = static_cast<std::uint32_t>(views_.size()) - 1;
+    const std::uint32_t first = last * sequence_.shape.tokens;
+    return {&options, views_, {first, tokens_ - first, sequence_.pages[last].data()}};
+  }
+
+  const PageShape& shape() const override { return sequence_.shape; }
+  std::span<const RowSlice> rows(std::uint32_t) override { return {}; }
+  PageStream& attend(std::uint32_t layer) override { return attend(layer, {}); }
+  PageStream& attend(std::uint32_t, std::span<const std::uint8_t> wanted) override {
+    std::vector<PageView> views;
+    for (std::uint32_t block = 0; block < views_.size(); ++block) {
+      const std::uint32_t first = block * shape().tokens;
+      if (!wanted.empty() && wanted[block] == 0) continue;
+      views.push_back(
+          {first, std::min(shape().tokens, tokens_ - first), sequence_.pages[block].data()});
+    }
+    pages_read_ = views.size();
+    stream_ = std::make_unique<TestPageStream>(std::move(views), batch_);
+    return *stream_;
+  }
+  std::size_t pages_read() const { return pages_read_; }
+
+ private:
+  const Sequence& sequence_;
+  const std::uint32_t tokens_;
+  const std::size_t batch_;
+  std::vector<std::vector<std::byte>> sketches_;
+  std::vector<const std::byte*> views_;
+  std::unique_ptr<TestPageStream> stream_;
+  std::size_t pages_read_ = 0;
+};
+
+AttentionOptions recall_of(std::uint32_t tokens) {
+  AttentionOptions options;
+  options.mode = AttentionMode::recall;
+  options.recall_tokens = tokens;
+  options.recall_mass = 1;
+  options.recall_first = 0;
+  options.recall_newest = 1;
+  return options;
+}
+
+std::vector<float> recall(Parallel& parallel, const Heads& heads, const Sequence& sequence,
+                          std::uint32_t tokens, const AttentionOptions& options,
+                          std::size_t batch) {
+  Attention attention = Attention::create(parallel, model_shape(heads), sequence.shape, 1).value();
+  EXPECT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens).ok());
+  SketchedKv kv(sequence, tokens, batch);
+  std::vector<float> out(sequence.query_width, -9.0F);
+  const Result<void> result =
+      attention.run_recall(sequence.rows(tokens - 1, 1, out.data()), kv, 0, kv.view(options));
+  EXPECT_TRUE(result.ok());
+  return out;
+}
+
+TEST(AttentionInRecall, ThatMayReadEverythingHasTheBitsOfAttention) {
+  constexpr std::uint32_t tokens = 16 * 9 + 5;
+  for (const KvType type : {KvType::f32, KvType::f16, KvType::bf16, KvType::i16, KvType::q8}) {
+    for (const Heads& heads : geometries) {
+      if (type == KvType::q8 && heads.head_dim % 32 != 0) continue;
+      const Sequence sequence(heads, type, 16, tokens, 87);
+      SerialParallel serial;
+      Attention attention =
+          Attention::create(serial, model_shape(heads), sequence.shape, 1).value();
+      expect_same(attend(attention, sequence, tokens - 1, 1, all_pages),
+                  recall(serial, heads, sequence, tokens, recall_of(tokens), all_pages));
+    }
+  }
+}
+
+TEST(AttentionInRecall, WorkersAndBatchesChangeNoBit) {
+  constexpr std::uint32_t tokens = 32 * 20 + 7;
+  for (const Heads& heads : geometries) {
+    const Sequence sequence(heads, KvType::i16, 32, tokens, 88);
+    SerialParallel serial;
+    ShuffledParallel shuffled(3, 89);
+    ThreadPool two(2);
+    const AttentionOptions options = recall_of(100);
+    const std::vector<float> expected = recall(serial, heads, sequence, tokens, options, all_pages);
+    for (Parallel* parallel : {static_cast<Parallel*>(&shuffled), static_cast<Parallel*>(&two)}) {
+      for (const std::size_t batch : {std::size_t{1}, std::size_t{3}, all_pages})
+        expect_same(expected, recall(*parallel, heads, sequence, tokens, options, batch));
+    }
+  }
+}
+
+TEST(AttentionInRecall, PagesOfWhichNothingIsChosenAreNotAskedFor) {
+  const Heads heads = {2, 1, 16};
+  constexpr std::uint32_t tokens = 16 * 40 + 1;
+  const Sequence sequence(heads, KvType::f32, 16, tokens, 90);
+  SerialParallel serial;
+  Attention attention = Attention::create(serial, model_shape(heads), sequence.shape, 1).value();
+  ASSERT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens).ok());
+  SketchedKv kv(sequence, tokens, all_pages);
+  std::vector<float> out(sequence.query_width);
+  const AttentionOptions options = recall_of(13);
+  ASSERT_TRUE(
+      attention.run_recall(sequence.rows(tokens - 1, 1, out.data()), kv, 0, kv.view(options)).ok());
+  EXPECT_GE(kv.pages_read(), 2U);
+  EXPECT_LE(kv.pages_read(), 4U) << "3 groups of 4, and the newest page";
+  for (const float value : out) EXPECT_TRUE(std::isfinite(value));
+}
+
 }  // namespace
 }  // namespace headrace

@@ -287,7 +287,13 @@ Result<void> ForwardPass::run_attention(std::uint32_t layer) {
     const std::uint32_t position = part.segment->first_position + part.skipped;
     const AttentionRows rows = {query_ + at, attended_ + at, part.count, position,
                                 shape.window(layer)};
-    HEADRACE_TRY(attention_.run(rows, part.segment->kv->shape(), part.segment->kv->attend(layer)));
+    SequenceKv& kv = *part.segment->kv;
+    HEADRACE_TRY_ASSIGN(const std::optional<RecallView> recall, kv.recall(layer));
+    if (recall) {
+      HEADRACE_TRY(attention_.run_recall(rows, kv, layer, *recall));
+    } else {
+      HEADRACE_TRY(attention_.run(rows, kv.shape(), kv.attend(layer)));
+    }
   }
   const LayerWeights& weights = model_->layers[layer];
   add_product(weights.attention_output, input_rows(attended_, shape.query_width(), row_count()),

@@ -50,6 +50,13 @@ class ForwardPass {
   static Result<ForwardPass> create(const Model& model, Parallel& parallel, const PageShape& page,
                                     std::uint32_t rows_max);
 
+  /// Before the first step whose SequenceKv gives a RecallView. Errors: out_of_budget.
+  Result<void> prepare_recall(const PageShape& page, std::uint32_t context) {
+    return attention_.prepare_recall(model_->shape, page, context);
+  }
+
+  RecallCounters recall_counters() const { return attention_.recall_counters(); }
+
   std::uint32_t rows_max() const { return rows_max_; }
 
   /// Runs one segment of 1 to rows_max() rows. Errors: those of PageStream::next(); nothing but the

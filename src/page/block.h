@@ -24,7 +24,8 @@ struct PageEntry {
   /// Sequences that may still read it. Counted only in models with windows, whose layers let go of
   /// what is behind.
   std::uint32_t readers = 0;
-  Digest128 checksum;  ///< of the bytes; set when sealed
+  Digest128 checksum;        ///< of the bytes; set when sealed
+  bool is_sketched = false;  ///< its part of the block's sketch holds what it should
 
   /// Its bytes can be had without computing them.
   bool exists() const { return slot || stored != 0; }
@@ -39,10 +40,14 @@ struct Block {
   std::vector<TokenId> tokens;   ///< set when sealed; fewer than a full block has: a tail
   std::vector<PageEntry> pages;  ///< [layer]
   bool sealed = false;
-  bool recorded = false;       ///< the disk tier has its description
-  bool in_pool = false;        ///< the policy of the pool knows it
-  std::uint32_t users = 0;     ///< sequences that have it in their table
-  std::uint32_t sessions = 0;  ///< saved ones that it belongs to
+  /// Its keys and values are those of steps that read a part of the tokens: no other text may have
+  /// them, and they cannot be computed again from tokens.
+  bool is_private = false;
+  std::optional<std::uint32_t> sketch;  ///< place of its key sketches
+  bool recorded = false;                ///< the disk tier has its description
+  bool in_pool = false;                 ///< the policy of the pool knows it
+  std::uint32_t users = 0;              ///< sequences that have it in their table
+  std::uint32_t sessions = 0;           ///< saved ones that it belongs to
   // For loading ahead.
   std::uint64_t visits = 0;     ///< texts that came by
   std::uint64_t continued = 0;  ///< and went on into a block behind it

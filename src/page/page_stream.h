@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/bytes.h"
+#include "headrace/options.h"
 #include "headrace/result.h"
 #include "page/shape.h"
 
@@ -38,6 +40,15 @@ struct RowSlice {
   std::uint32_t first_token = 0;  ///< place of `first_row` inside the page
 };
 
+/// What a layer's choice of tokens is made from, in recall.
+struct RecallView {
+  const AttentionOptions* options = nullptr;
+  /// [block]: key sketches of its kv heads (kernel/sketch-inl.h), one after the other. Null: the
+  /// block has none, and is read whole.
+  std::span<const std::byte* const> sketches;
+  PageView newest;  ///< the page of the step's row
+};
+
 /// One sequence's keys and values as the forward pass sees them during one step. Per layer, in
 /// order: write the rows that rows() names, then read attend() to its end.
 class SequenceKv {
@@ -48,6 +59,15 @@ class SequenceKv {
   virtual std::span<const RowSlice> rows(std::uint32_t layer) = 0;
   /// All pages up to and including the rows of this step. Valid until the next layer's attend().
   virtual PageStream& attend(std::uint32_t layer) = 0;
+  /// Set where the step reads a part of the tokens only: then attend() takes the choice. Before
+  /// the layer's attend(). Errors: those of PageStream::next().
+  virtual Result<std::optional<RecallView>> recall(std::uint32_t /*layer*/) {
+    return std::optional<RecallView>();
+  }
+  /// The pages of those blocks that are wanted: [block], not 0.
+  virtual PageStream& attend(std::uint32_t layer, std::span<const std::uint8_t> /*wanted*/) {
+    return attend(layer);
+  }
 };
 
 }  // namespace headrace

@@ -20,6 +20,22 @@ Error out_of_range(const std::string& option, std::uint64_t value, const std::st
           option + " " + std::to_string(value) + " cannot be used; give " + range};
 }
 
+Result<void> check_recall(const AttentionOptions& attention) {
+  if (attention.recall_group != 4 && attention.recall_group != 8 && attention.recall_group != 16)
+    return out_of_range("--recall-group", attention.recall_group, "4, 8 or 16");
+  if (!(attention.recall_mass > 0 && attention.recall_mass <= 1)) {
+    return Error{ErrorCode::invalid_argument,
+                 "--recall-mass is a share of the attention: give more than 0, and 1 at most"};
+  }
+  const std::uint64_t least = std::uint64_t{attention.recall_first} + attention.recall_newest + 16;
+  if (attention.recall_tokens < least) {
+    return out_of_range(
+        "--recall-tokens", attention.recall_tokens,
+        "at least " + std::to_string(least) + ": the first and the newest tokens are always read");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<EngineOptions> check_options(const EngineOptions& options, const ModelInfo& model,
@@ -76,6 +92,9 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
     return Error{ErrorCode::invalid_argument,
                  "there is no prefetch '" + checked.kv.prefetch +
                      "'; there are off, conservative, aggressive and learned"};
+  }
+  if (checked.attention.mode == AttentionMode::recall) {
+    HEADRACE_TRY(check_recall(checked.attention));
   }
   if (checked.kv.disk_directory.empty()) {
     checked.kv.disk_directory =

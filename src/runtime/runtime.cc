@@ -93,6 +93,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.model = file_->digest(*parallel_);
   store.numerics = numerics_digest(*model_);
   store.reuse = checked.kv.reuse;
+  store.attention = checked.attention;
   HEADRACE_TRY_ASSIGN(store.codec, open_codec(checked.kv.codec, store.model));
   // What defines a page is also what is kept of it.
   if (!store.codec->is_lossless()) {
@@ -109,6 +110,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
       std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks
   HEADRACE_TRY_ASSIGN(ForwardPass forward,
                       ForwardPass::create(*model_, *parallel_, store.shape, rows_max));
+  if (store.recalls()) HEADRACE_TRY(forward.prepare_recall(store.shape, store.context));
   forward_ = std::make_unique<ForwardPass>(std::move(forward));
   chunk_tokens_ = checked.chunk_tokens;
   return {};
@@ -128,6 +130,18 @@ Result<const Codec*> Runtime::open_codec(const std::string& name, const Digest12
   if (!checked.ok()) return of_map(checked.error());
   map_codec_ = new_map_codec(std::move(map).value());
   return map_codec_.get();
+}
+
+KvStats Runtime::kv_stats() const {
+  KvStats stats = store_->stats();
+  const RecallCounters recall = forward_->recall_counters();
+  stats.recall_choices = recall.choices;
+  if (recall.choices > 0) {
+    const auto choices = static_cast<double>(recall.choices);
+    stats.recall_tokens_read = static_cast<double>(recall.tokens_read) / choices;
+    stats.recall_mass_left_out = recall.mass_left_out / choices;
+  }
+  return stats;
 }
 
 Result<std::unique_ptr<Sequence>> Runtime::new_sequence(const SequenceOptions& options) {
@@ -267,6 +281,11 @@ Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
   }
   --rebuilds_left;
   if (!sequence.can_replay(lost)) {
+    if (sequence.table().block(lost.block).is_private) {
+      return Error{ErrorCode::io,
+                   "a KV page that was computed in recall is lost, and what it was computed from "
+                   "is behind a window; read the text anew, and look at the place of --kv-disk"};
+    }
     Result<void> outcome = rebuild(sequence, lost);
     if (outcome.ok() || outcome.error().code != ErrorCode::page_lost) return outcome;
     return replay(sequence, lost, rebuilds_left);

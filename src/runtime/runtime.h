@@ -26,7 +26,7 @@ class Runtime final : public Engine {
   const ModelInfo& model() const override { return info_; }
   std::string model_digest() const override { return to_hex(store_->options().model); }
   std::uint32_t context() const override { return context_; }
-  KvStats kv_stats() const override { return store_->stats(); }
+  KvStats kv_stats() const override;
   const char* instruction_set() const override { return kernel::kernels().name; }
   Result<std::vector<TokenId>> tokenize(std::string_view text,
                                         const TokenizeOptions& options) const override {
@@ -104,6 +104,7 @@ class Runtime final : public Engine {
   /// Most rows of the next step of `sequence`, up to `wanted`.
   std::uint32_t rows_possible(const SequenceCache& sequence, std::size_t wanted) const;
 
+  bool recalls() const { return store_->options().recalls(); }
   Env& env() const { return env_; }
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 

@@ -57,12 +57,14 @@ class TinyEngineTest : public testing::Test {
   }
 
   /// One open block and the least that streams.
-  static EngineOptions tight(std::uint32_t sequences = EngineOptions().sequences) {
+  static EngineOptions tight(std::uint32_t sequences = EngineOptions().sequences,
+                             const AttentionOptions& attention = {}) {
     PageStoreOptions store;
     store.shape = {.tokens = block_tokens, .kv_heads = 2, .head_dim = 16, .type = KvOptions().type};
     store.layers = layers;
     store.context = context;
     store.sequences = sequences;
+    store.attention = attention;
     std::uint64_t refused = 0;
     std::uint64_t works = full_memory_bytes(store);
     while (works - refused > 1) {
@@ -71,6 +73,8 @@ class TinyEngineTest : public testing::Test {
     }
     EngineOptions options = roomy();
     options.kv.memory_bytes = works;
+    options.sequences = sequences;
+    options.attention = attention;
     return options;
   }
 

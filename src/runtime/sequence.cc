@@ -113,6 +113,18 @@ Result<void> RuntimeSequence::read(std::span<const TokenId> tokens,
   return stopped ? Result<void>(cancelled()) : Result<void>();
 }
 
+Result<void> RuntimeSequence::read_decoding(TokenId token) {
+  HEADRACE_TRY(check({&token, 1}));
+  cache_->set_decoding(true);
+  Result<void> outcome =
+      runtime_.step(*cache_, {&token, 1}, 0, [&](std::uint32_t, const float* logits) {
+        set_logits(logits);
+        return true;
+      });
+  cache_->set_decoding(false);
+  return outcome;
+}
+
 Result<std::unique_ptr<Sequence>> RuntimeSequence::fork() {
   return runtime_.guarded([&]() -> Result<std::unique_ptr<Sequence>> {
     HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache, cache_->fork());
@@ -156,7 +168,8 @@ Result<Generation> RuntimeSequence::answer(std::span<const TokenId> prompt,
       step.insert(step.end(), guesses.begin(), guesses.end());
     }
     generation.guessed_tokens += static_cast<std::uint32_t>(step.size() - 1);
-    HEADRACE_TRY(runtime_.step_guessing(*cache_, step, [&](std::uint32_t row, const float* logits) {
+    cache_->set_decoding(true);
+    const auto on_row = [&](std::uint32_t row, const float* logits) {
       set_logits(logits);
       more = drawn.draw(logits);
       const bool right = more && row + 1 < step.size() && generation.tokens.back() == step[row + 1];
@@ -164,7 +177,10 @@ Result<Generation> RuntimeSequence::answer(std::span<const TokenId> prompt,
       lookup.add(step[row + 1]);
       ++generation.guesses_kept;
       return true;
-    }));
+    };
+    const Result<void> outcome = runtime_.step_guessing(*cache_, step, on_row);
+    cache_->set_decoding(false);
+    HEADRACE_TRY(outcome);
   }
   generation.decode_seconds = seconds_between(prefill_end, runtime_.env().now());
   return generation;
@@ -174,6 +190,8 @@ std::size_t RuntimeSequence::guesses_possible(const GenerateOptions& options,
                                               const Generation& generation) const {
   const std::size_t rows = std::min<std::size_t>(std::size_t{options.prompt_lookup_tokens} + 1,
                                                  runtime_.context() - cache_->tokens().size());
+  // Guesses are checked in one step, and recall reads one token at a time.
+  if (runtime_.recalls()) return 0;
   // The last token that is drawn is not read.
   const std::size_t wanted =
       options.max_tokens == 0

@@ -19,6 +19,9 @@ class RuntimeSequence final : public Sequence {
                       const LogitsCallback& on_logits) override {
     return runtime_.guarded([&] { return read(tokens, on_progress, on_logits); });
   }
+  Result<void> decode(TokenId token) override {
+    return runtime_.guarded([&] { return read_decoding(token); });
+  }
   std::span<const float> logits() const override { return logits_; }
   Result<std::unique_ptr<Sequence>> fork() override;
   Result<Generation> generate(std::span<const TokenId> prompt,
@@ -35,6 +38,7 @@ class RuntimeSequence final : public Sequence {
   }
 
  private:
+  Result<void> read_decoding(TokenId token);
   Result<void> read(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
                     const LogitsCallback& on_logits);
   Result<Generation> answer(std::span<const TokenId> prompt, const GenerateOptions& options);

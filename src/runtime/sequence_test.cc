@@ -386,5 +386,187 @@ TEST_F(SequenceGuesses, AreNotReadBeyondATextThatWasStopped) {
   }
 }
 
+// --------------------------------------------------------------------------------------- recall
+
+class SequenceRecall : public TinyEngineTest {
+ protected:
+  static constexpr std::uint32_t prompt_tokens = 300;
+
+  static AttentionOptions recall(std::uint32_t tokens) {
+    AttentionOptions attention;
+    attention.mode = AttentionMode::recall;
+    attention.recall_tokens = tokens;
+    attention.recall_mass = 1;
+    attention.recall_first = 4;
+    attention.recall_newest = 16;
+    return attention;
+  }
+
+  static EngineOptions roomy_recall(std::uint32_t tokens = 64) {
+    EngineOptions options = roomy();
+    options.attention = recall(tokens);
+    return options;
+  }
+
+  /// The logits after each of the tokens behind the prompt, decoded one by one.
+  Result<test::LogitsTrace> decode(Engine& engine, Sequence& sequence) {
+    test::LogitsTrace trace;
+    HEADRACE_TRY(sequence.append(std::span(tokens_).first(prompt_tokens), nullptr, nullptr));
+    for (const TokenId token : std::span(tokens_).subspan(prompt_tokens)) {
+      HEADRACE_TRY(sequence.decode(token));
+      EXPECT_EQ(sequence.logits().size(), engine.model().vocabulary);
+      trace.push_back(hash_bytes(std::as_bytes(sequence.logits())));
+    }
+    return trace;
+  }
+
+  test::LogitsTrace decoded(Engine& engine) {
+    const auto sequence = new_sequence(engine);
+    auto trace = decode(engine, *sequence);
+    EXPECT_TRUE(trace.ok()) << trace.error().message;
+    return trace.ok() ? *trace : test::LogitsTrace{};
+  }
+
+  const std::vector<TokenId> tokens_ = test::random_tokens(prompt_tokens + 60, 5);
+};
+
+TEST_F(SequenceRecall, GivesTheSameBitsWithAnyThreadsChunksAndMemory) {
+  const test::LogitsTrace expected = decoded(open(roomy_recall()));
+  for (const std::uint32_t threads : {2U, 3U}) {
+    EngineOptions options = roomy_recall();
+    options.threads = threads;
+    options.chunk_tokens = 7;
+    test::expect_same_trace(expected, decoded(open(options)));
+  }
+  Engine& engine = open(tight(1, recall(64)));
+  test::expect_same_trace(expected, decoded(engine));
+  EXPECT_GT(engine.kv_stats().pages_filled_from_disk, 0U);
+  EXPECT_LE(engine.kv_stats().kv_bytes_peak, engine.kv_stats().kv_bytes_limit);
+}
+
+TEST_F(SequenceRecall, GivesTheSameBitsToATextWhosePagesWereThereAlready) {
+  Engine& engine = open(roomy_recall());
+  const test::LogitsTrace expected = decoded(engine);
+  test::expect_same_trace(expected, decoded(engine));
+}
+
+TEST_F(SequenceRecall, ReadsNoMoreThanItWasAllowedAndSaysWhatItLeftOut) {
+  Engine& engine = open(roomy_recall(64));
+  const auto some = decoded(engine);
+  const KvStats stats = engine.kv_stats();
+  EXPECT_EQ(stats.recall_choices, std::uint64_t{60} * layers * 2) << "2 kv heads";
+  EXPECT_GT(stats.recall_tokens_read, 48);
+  EXPECT_LE(stats.recall_tokens_read, 64);
+  EXPECT_GT(stats.recall_mass_left_out, 0);
+  EXPECT_LT(stats.recall_mass_left_out, 1);
+  EXPECT_NE(some, decoded(open(roomy()))) << "what was left out counts";
+}
+
+TEST_F(SequenceRecall, OfATextThatIsNoLongerThanWhatItMayReadIsExact) {
+  test::expect_same_trace(decoded(open(roomy())), decoded(open(roomy_recall(context))));
+}
+
+TEST_F(SequenceRecall, ThatStopsAtAShareOfTheAttentionReadsLess) {
+  EngineOptions options = roomy_recall(200);
+  Engine& all = open(options);
+  decoded(all);
+  const double most = all.kv_stats().recall_tokens_read;
+  options.attention.recall_mass = 0.5;
+  Engine& some = open(options);
+  decoded(some);
+  EXPECT_LT(some.kv_stats().recall_tokens_read, most);
+  EXPECT_LE(some.kv_stats().recall_mass_left_out, 0.5 + 0.01);
+}
+
+// What a step that leaves something out writes is no other text's, however alike they are.
+TEST_F(SequenceRecall, ItsPagesNeverAnswerForAnExactReading) {
+  const test::LogitsTrace exact = expected_trace(tokens_);
+  Engine& engine = open(roomy_recall());
+  const auto first = new_sequence(engine);
+  ASSERT_TRUE(decode(engine, *first).ok());
+  const auto expect_exact = [&](const std::string& when) {
+    SCOPED_TRACE(when);
+    test::LogitsTrace trace;
+    const auto second = new_sequence(engine);
+    ASSERT_TRUE(test::append_traced(engine, *second, tokens_, 1, trace).ok());
+    test::expect_same_trace(exact, trace);
+  };
+  expect_exact("while the other one lives");
+}
+
+TEST_F(SequenceRecall, AForkGoesOnWithTheSameBits) {
+  Engine& engine = open(roomy_recall());
+  const auto first = new_sequence(engine);
+  ASSERT_TRUE(decode(engine, *first).ok());
+  auto fork = first->fork();
+  ASSERT_TRUE(fork.ok()) << fork.error().message;
+  for (const TokenId token : test::random_tokens(20, 6)) {
+    ASSERT_TRUE(first->decode(token).ok());
+    ASSERT_TRUE((*fork)->decode(token).ok());
+    ASSERT_TRUE(std::ranges::equal(first->logits(), (*fork)->logits()));
+  }
+}
+
+TEST_F(SequenceRecall, GoesOnWhenAPageIsDamaged) {
+  Engine& engine = open(tight(1, recall(64)));
+  for (const std::uint64_t at : {1U, 40U, 200U}) {
+    const auto sequence = new_sequence(engine);
+    ASSERT_TRUE(decode(engine, *sequence).ok());
+    const KvStats before = engine.kv_stats();
+    env_.set_plan({{.operation = EnvOperation::read,
+                    .at = at,
+                    .kind = FaultKind::flip_bit,
+                    .bit = 9'000 + at * 131}});
+    for (const TokenId token : test::random_tokens(60, 7))
+      ASSERT_TRUE(sequence->decode(token).ok());
+    // Of a prompt, whose steps read everything, also what recall has written.
+    ASSERT_TRUE(sequence->append(test::random_tokens(3, 8), nullptr, nullptr).ok());
+    env_.set_plan({});
+    EXPECT_EQ(engine.kv_stats().pages_filled_by_replay, before.pages_filled_by_replay + 1);
+  }
+}
+
+TEST_F(SequenceRecall, ASavedConversationIsReadAgainExactly) {
+  const test::TemporaryDirectory directory;
+  EngineOptions options = roomy_recall();
+  options.kv.keep_disk = true;
+  options.kv.disk_bytes = std::uint64_t{64} << 20;
+  options.kv.disk_directory = directory.path_of("kept");
+  {
+    const auto engine = try_open(options);
+    ASSERT_TRUE(engine.ok()) << engine.error().message;
+    const auto sequence = new_sequence(**engine);
+    ASSERT_TRUE(decode(**engine, *sequence).ok());
+    const auto saved = (*engine)->save_session("talk", *sequence, "");
+    ASSERT_TRUE(saved.ok()) << saved.error().message;
+  }
+  const auto engine = try_open(options);
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  const auto session = (*engine)->read_session("talk");
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_EQ(session->tokens, tokens_);
+  const auto sequence = new_sequence(**engine);
+  ASSERT_TRUE(sequence->append(session->tokens, nullptr, nullptr).ok());
+  const Digest128 logits = hash_bytes(std::as_bytes(sequence->logits()));
+  EXPECT_EQ(logits, expected_trace(tokens_).back());
+}
+
+TEST_F(SequenceRecall, OptionsThatCannotBeUsedAreRefused) {
+  EngineOptions options = roomy_recall(30);
+  const auto small = try_open(options);
+  ASSERT_FALSE(small.ok());
+  expect_helpful(small.error(), ErrorCode::invalid_argument, "--recall-tokens 30");
+  options = roomy_recall();
+  options.attention.recall_group = 5;
+  const auto odd = try_open(options);
+  ASSERT_FALSE(odd.ok());
+  expect_helpful(odd.error(), ErrorCode::invalid_argument, "--recall-group 5");
+  options = roomy_recall();
+  options.attention.recall_mass = 1.5;
+  const auto much = try_open(options);
+  ASSERT_FALSE(much.ok());
+  expect_helpful(much.error(), ErrorCode::invalid_argument, "--recall-mass");
+}
+
 }  // namespace
 }  // namespace headrace

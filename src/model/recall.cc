@@ -1,0 +1,238 @@
+#include "model/recall.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "kernel/kernels.h"
+
+namespace headrace {
+
+using kernel::group_tokens;
+
+Result<RecallChooser> RecallChooser::create(Parallel& parallel, const ModelShape& shape,
+                                            const PageShape& page, std::uint32_t context) {
+  RecallChooser chooser;
+  chooser.parallel_ = &parallel;
+  chooser.page_ = page;
+  chooser.query_heads_ = shape.query_heads;
+  chooser.group_heads_ = shape.query_heads / shape.kv_heads;
+  chooser.blocks_max_ = (context + page.tokens - 1) / page.tokens;
+  chooser.query_bytes_ = (kernel::sketch_query_bytes(shape.head_dim) + 63) / 64 * 64;
+  const std::uint32_t vectors = std::min(chooser.group_heads_, kernel::fold_vectors_max);
+  chooser.scores_floats_ = std::size_t{vectors} * page.tokens;
+  const std::size_t pieces = std::size_t{chooser.blocks_max_} * shape.query_heads;
+  const std::size_t groups = chooser.blocks_max_ * chooser.groups_of_block();
+  HEADRACE_TRY_ASSIGN(chooser.queries_,
+                      AlignedBuffer::allocate(shape.query_heads * chooser.query_bytes_));
+  HEADRACE_TRY_ASSIGN(
+      chooser.scores_,
+      AlignedBuffer::allocate(parallel.workers() * chooser.scores_floats_ * sizeof(float)));
+  HEADRACE_TRY_ASSIGN(chooser.group_weights_,
+                      AlignedBuffer::allocate(shape.query_heads * groups * sizeof(float)));
+  chooser.newest_maxima_.resize(shape.query_heads);
+  chooser.newest_sums_.resize(shape.query_heads);
+  chooser.maxima_.resize(pieces);
+  chooser.sums_.resize(pieces);
+  chooser.shares_.resize(pieces);
+  chooser.heads_.resize(shape.kv_heads);
+  for (KvHead& head : chooser.heads_) {
+    head.unit_mass.resize(groups);
+    head.chosen.resize(groups);
+    head.lightest.reserve(groups);
+    head.blocks.resize(chooser.blocks_max_);
+    head.groups.reserve(groups);
+  }
+  chooser.wanted_.reserve(chooser.blocks_max_);
+  return chooser;
+}
+
+/// The exponent and the first bits of the fraction: larger for what is heavier.
+std::uint32_t RecallChooser::Ranks::of(float mass) {
+  return std::bit_cast<std::uint32_t>(mass) >> 20;
+}
+
+void RecallChooser::Ranks::add(float added) {
+  ++units[of(added)];
+  mass[of(added)] += double{added};
+}
+
+void RecallChooser::Ranks::clear() {
+  units.fill(0);
+  mass.fill(0);
+}
+
+std::size_t RecallChooser::groups_of_block() const { return page_.tokens / group_tokens; }
+
+float* RecallChooser::group_weights(std::uint32_t query_head, std::uint32_t block) {
+  return reinterpret_cast<float*>(group_weights_.data()) +
+         (std::size_t{query_head} * blocks_max_ + block) * groups_of_block();
+}
+
+void RecallChooser::begin(const float* queries, double score_scale, const RecallView& view) {
+  view_ = &view;
+  for (std::uint32_t head = 0; head < query_heads_; ++head) {
+    kernel::kernels().prepare_sketch_query(queries + std::size_t{head} * page_.head_dim,
+                                           static_cast<float>(score_scale), page_.head_dim,
+                                           queries_.data() + head * query_bytes_);
+  }
+}
+
+void RecallChooser::score_block(std::uint32_t block, std::size_t worker) {
+  const std::byte* sketch = view_->sketches[block];
+  if (sketch == nullptr) return;
+  float* const scores = reinterpret_cast<float*>(scores_.data()) + worker * scores_floats_;
+  for (std::uint32_t kv_head = 0; kv_head < page_.kv_heads; ++kv_head) {
+    for (std::uint32_t first = 0; first < group_heads_; first += kernel::fold_vectors_max) {
+      const std::uint32_t head = kv_head * group_heads_ + first;
+      std::array<const std::byte*, kernel::fold_vectors_max> queries;
+      const std::uint32_t vectors = std::min(group_heads_ - first, kernel::fold_vectors_max);
+      for (std::uint32_t i = 0; i < vectors; ++i)
+        queries[i] = queries_.data() + (head + i) * query_bytes_;
+      kernel::kernels().sketch_scores(
+          {sketch, page_.tokens, page_.head_dim, vectors, queries.data()}, scores, page_.tokens);
+      for (std::uint32_t i = 0; i < vectors; ++i) {
+        const std::size_t piece = std::size_t{head + i} * blocks_max_ + block;
+        sums_[piece] =
+            kernel::kernels().sketch_weights(scores + std::size_t{i} * page_.tokens, page_.tokens,
+                                             group_weights(head + i, block), &maxima_[piece]);
+      }
+    }
+    sketch += kernel::key_sketch_bytes(page_.tokens, page_.head_dim);
+  }
+}
+
+void RecallChooser::choose(std::uint32_t position) {
+  parallel_->run(page_.kv_heads, [&](std::size_t task, std::size_t) {
+    const auto kv_head = static_cast<std::uint32_t>(task);
+    for (std::uint32_t i = 0; i < group_heads_; ++i) share_out(kv_head * group_heads_ + i);
+    weigh_units(kv_head);
+    choose_units(heads_[kv_head], position);
+    list_blocks(heads_[kv_head]);
+  });
+  wanted_.assign(blocks(), 0);
+  for (const KvHead& head : heads_) {
+    ++counters_.choices;
+    counters_.tokens_read += head.tokens_read;
+    counters_.mass_left_out += std::max(head.mass_left, 0.0) / group_heads_;
+    for (std::uint32_t block = 0; block < blocks(); ++block)
+      if (!head.blocks[block].is_empty()) wanted_[block] = 1;
+  }
+}
+
+/// What a weight in each block counts of all the attention of a query head.
+void RecallChooser::share_out(std::uint32_t query_head) {
+  const std::size_t first = std::size_t{query_head} * blocks_max_;
+  float maximum = newest_maxima_[query_head];
+  for (std::uint32_t block = 0; block < blocks(); ++block)
+    if (has_sketch(block)) maximum = std::max(maximum, maxima_[first + block]);
+  double sum = std::exp2(newest_maxima_[query_head] - maximum) * newest_sums_[query_head];
+  for (std::uint32_t block = 0; block < blocks(); ++block) {
+    if (!has_sketch(block)) continue;
+    shares_[first + block] = std::exp2(maxima_[first + block] - maximum);
+    sum += double{shares_[first + block]} * double{sums_[first + block]};
+  }
+  const float inverse = static_cast<float>(1.0 / sum);
+  for (std::uint32_t block = 0; block < blocks(); ++block) shares_[first + block] *= inverse;
+}
+
+void RecallChooser::weigh_units(std::uint32_t kv_head) {
+  float* const mass = heads_[kv_head].unit_mass.data();
+  const std::size_t unit_groups = view_->options->recall_group / group_tokens;
+  const std::size_t units = groups_of_block() / unit_groups;
+  for (std::uint32_t block = 0; block < blocks(); ++block) {
+    if (!has_sketch(block)) continue;
+    float* const out = mass + block * units;
+    std::fill_n(out, units, 0.0F);
+    for (std::uint32_t i = 0; i < group_heads_; ++i) {
+      const std::uint32_t head = kv_head * group_heads_ + i;
+      const float share = shares_[std::size_t{head} * blocks_max_ + block];
+      const float* const weights = group_weights(head, block);
+      for (std::size_t j = 0; j < unit_groups; ++j) {
+        for (std::size_t unit = 0; unit < units; ++unit)
+          out[unit] += share * weights[unit * unit_groups + j];
+      }
+    }
+  }
+}
+
+/// The first and the newest tokens, and the heaviest units of the rest.
+void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
+  const AttentionOptions& options = *view_->options;
+  const std::uint32_t unit_tokens = options.recall_group;
+  const std::uint32_t units = page_.tokens / unit_tokens;  // of a block
+  const std::uint32_t newest = position + 1 - std::min(position + 1, options.recall_newest);
+  Ranks& ranks = head.ranks;
+  ranks.clear();
+  head.tokens_read = 0;
+  head.mass_left = 0;
+  for (std::uint32_t block = 0; block < blocks(); ++block) {
+    if (!has_sketch(block)) {
+      head.tokens_read += std::min(page_.tokens, position + 1 - block * page_.tokens);
+      continue;
+    }
+    for (std::uint32_t unit = block * units; unit < (block + 1) * units; ++unit) {
+      const std::uint32_t token = unit * unit_tokens;
+      head.chosen[unit] = token < options.recall_first || token + unit_tokens > newest;
+      if (head.chosen[unit] != 0) {
+        head.tokens_read += unit_tokens;
+      } else {
+        head.mass_left += double{head.unit_mass[unit]};
+        ranks.add(head.unit_mass[unit]);
+      }
+    }
+  }
+  std::uint32_t left =
+      (options.recall_tokens - std::min(options.recall_tokens, head.tokens_read)) / unit_tokens;
+  const double enough = (1.0 - double{options.recall_mass}) * group_heads_;
+  // Whole ranks, the heaviest first; of the last one the heaviest units.
+  std::uint32_t rank = Ranks::count;
+  while (rank > 0 && head.mass_left > enough && ranks.units[rank - 1] <= left) {
+    --rank;
+    left -= ranks.units[rank];
+    head.mass_left -= ranks.mass[rank];
+  }
+  const bool needs_part = rank > 0 && left > 0 && head.mass_left > enough;
+  head.lightest.clear();
+  for (std::uint32_t block = 0; block < blocks(); ++block) {
+    if (!has_sketch(block)) continue;
+    for (std::uint32_t unit = block * units; unit < (block + 1) * units; ++unit) {
+      if (head.chosen[unit] != 0) continue;
+      const std::uint32_t own = Ranks::of(head.unit_mass[unit]);
+      head.chosen[unit] = own >= rank;
+      head.tokens_read += head.chosen[unit] * unit_tokens;
+      if (needs_part && own + 1 == rank) head.lightest.push_back(unit);
+    }
+  }
+  std::ranges::sort(head.lightest, [&](std::uint32_t a, std::uint32_t b) {
+    return head.unit_mass[a] != head.unit_mass[b] ? head.unit_mass[a] > head.unit_mass[b] : a < b;
+  });
+  for (std::size_t i = 0; i < std::min<std::size_t>(left, head.lightest.size()); ++i) {
+    if (head.mass_left <= enough) break;
+    const std::uint32_t unit = head.lightest[i];
+    head.chosen[unit] = 1;
+    head.mass_left -= double{head.unit_mass[unit]};
+    head.tokens_read += unit_tokens;
+  }
+}
+
+void RecallChooser::list_blocks(KvHead& head) {
+  const std::uint32_t unit_groups = view_->options->recall_group / group_tokens;
+  const std::uint32_t units = page_.tokens / view_->options->recall_group;
+  head.groups.clear();
+  for (std::uint32_t block = 0; block < blocks(); ++block) {
+    BlockChoice& choice = head.blocks[block];
+    choice = {.is_whole = !has_sketch(block),
+              .first_group = static_cast<std::uint32_t>(head.groups.size())};
+    if (choice.is_whole) continue;
+    const std::uint8_t* const chosen = head.chosen.data() + std::size_t{block} * units;
+    for (std::uint32_t unit = 0; unit < units; ++unit) {
+      if (chosen[unit] == 0) continue;
+      for (std::uint32_t i = 0; i < unit_groups; ++i)
+        head.groups.push_back(static_cast<std::uint16_t>(unit * unit_groups + i));
+    }
+    choice.groups = static_cast<std::uint32_t>(head.groups.size()) - choice.first_group;
+  }
+}
+
+}  // namespace headrace

@@ -1,0 +1,124 @@
+// Recall: which tokens a step reads of a layer. Every token's key has a sketch of a few bits; each
+// query head scores all of them, and each kv head chooses the groups of tokens to which its query
+// heads together give the largest shares of their attention (docs/decisions/0009-recall.md). The
+// choice depends on tokens and options alone, never on threads or on where a page is.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/parallel.h"
+#include "headrace/result.h"
+#include "model/model.h"
+#include "page/page_stream.h"
+
+namespace headrace {
+
+/// What a kv head reads of a block.
+struct BlockChoice {
+  bool is_whole = false;
+  std::uint32_t first_group = 0;  ///< of the kv head's chosen groups
+  std::uint32_t groups = 0;       ///< kernel::group_tokens each
+  bool is_empty() const { return !is_whole && groups == 0; }
+};
+
+/// What choices came to.
+struct RecallCounters {
+  std::uint64_t choices = 0;      ///< one per step, layer and kv head
+  std::uint64_t tokens_read = 0;  ///< of all choices together
+  double mass_left_out = 0;       ///< the shares of attention that were not read, as estimated
+};
+
+/// For each row and layer: begin(), then set_newest() of all query heads and score_block() of all
+/// blocks in any order and on any threads, then choose().
+class RecallChooser {
+ public:
+  /// Errors: out_of_budget when scratch memory cannot be had.
+  static Result<RecallChooser> create(Parallel& parallel, const ModelShape& shape,
+                                      const PageShape& page, std::uint32_t context);
+
+  /// For a row with these `queries` [query_head][head_dim]. `score_scale` is what scores are
+  /// multiplied with, for exponents of base 2. `view` must stay until choose() has ended.
+  void begin(const float* queries, double score_scale, const RecallView& view);
+  /// What a query head reads of the newest page, which is always read: the largest score, and the
+  /// sum of 2^(score - largest).
+  void set_newest(std::uint32_t query_head, float maximum, float sum) {
+    newest_maxima_[query_head] = maximum;
+    newest_sums_[query_head] = sum;
+  }
+  /// Estimates how the queries weigh the tokens of a block. `worker` selects scratch memory.
+  void score_block(std::uint32_t block, std::size_t worker);
+  /// Chooses for the row at `position`.
+  void choose(std::uint32_t position);
+
+  /// Of the last choose(): [block] not 0 where something is read.
+  std::span<const std::uint8_t> wanted() const { return wanted_; }
+  const BlockChoice& block(std::uint32_t block, std::uint32_t kv_head) const {
+    return heads_[kv_head].blocks[block];
+  }
+  /// The groups of a block that a kv head reads, ascending, by their numbers in the block.
+  std::span<const std::uint16_t> groups(std::uint32_t block, std::uint32_t kv_head) const {
+    const KvHead& head = heads_[kv_head];
+    return std::span(head.groups)
+        .subspan(head.blocks[block].first_group, head.blocks[block].groups);
+  }
+  const RecallCounters& counters() const { return counters_; }
+
+ private:
+  RecallChooser() = default;
+
+  /// Units by the size of their mass, roughly: choosing the heaviest needs no sorting of all.
+  struct Ranks {
+    static constexpr std::uint32_t count = 2048;
+    static std::uint32_t of(float mass);
+    void add(float mass);
+    void clear();
+
+    std::array<std::uint32_t, count> units;
+    std::array<double, count> mass;
+  };
+
+  /// What a kv head chooses with, and what it chose. A unit is options.recall_group tokens.
+  struct KvHead {
+    Ranks ranks;
+    std::vector<float> unit_mass;         // [unit], all blocks
+    std::vector<std::uint8_t> chosen;     // [unit]
+    std::vector<std::uint32_t> lightest;  // the units of the rank that is read in part
+    std::vector<BlockChoice> blocks;      // [block]
+    std::vector<std::uint16_t> groups;
+    std::uint32_t tokens_read = 0;
+    double mass_left = 0;  // of all its query heads, in units that are not chosen
+  };
+
+  std::uint32_t blocks() const { return static_cast<std::uint32_t>(view_->sketches.size()); }
+  bool has_sketch(std::uint32_t block) const { return view_->sketches[block] != nullptr; }
+  std::size_t groups_of_block() const;
+  float* group_weights(std::uint32_t query_head, std::uint32_t block);
+  void share_out(std::uint32_t query_head);
+  void weigh_units(std::uint32_t kv_head);
+  void choose_units(KvHead& head, std::uint32_t position);
+  void list_blocks(KvHead& head);
+
+  Parallel* parallel_ = nullptr;
+  PageShape page_;
+  std::uint32_t query_heads_ = 0;
+  std::uint32_t group_heads_ = 0;  // query heads of a kv head
+  std::uint32_t blocks_max_ = 0;
+  std::size_t query_bytes_ = 0;
+  std::size_t scores_floats_ = 0;  // of a worker
+  const RecallView* view_ = nullptr;
+  AlignedBuffer queries_;        // [query_head]
+  AlignedBuffer scores_;         // [worker][query head of a kv head][token of a block]
+  AlignedBuffer group_weights_;  // [query_head][block][group], relative to the block's maximum
+  std::vector<float> newest_maxima_, newest_sums_;  // [query_head]
+  std::vector<float> maxima_, sums_;                // [query_head][block], of weights
+  std::vector<float> shares_;  // [query_head][block]: times a weight, a share of the attention
+  std::vector<KvHead> heads_;
+  std::vector<std::uint8_t> wanted_;  // [block]
+  RecallCounters counters_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,237 @@
+// What recall chooses, against the true shares of attention.
+#include "model/recall.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <random>
+
+#include "base/serial_parallel.h"
+#include "kernel/kernels.h"
+#include "kernel/test_parallel.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::uint32_t query_heads = 6;
+constexpr std::uint32_t kv_heads = 2;
+constexpr std::uint32_t group_heads = query_heads / kv_heads;
+constexpr std::uint32_t head_dim = 64;
+constexpr std::uint32_t page_tokens = 32;
+constexpr std::uint32_t blocks = 24;        // with sketches
+constexpr std::uint32_t newest_tokens = 9;  // in the open block behind them
+constexpr std::uint32_t position = blocks * page_tokens + newest_tokens - 1;
+
+/// A text's keys, and what a row's query heads truly give to each token.
+class RecallTest : public testing::Test {
+ protected:
+  void SetUp() override { make_text(91); }
+
+  void make_text(unsigned seed) {
+    std::printf("seed=%u\n", seed);
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal;
+    const auto normals = [&](std::size_t count, double size) {
+      std::vector<float> values(count);
+      for (float& value : values) value = static_cast<float>(size * normal(random));
+      return values;
+    };
+    shape_ = {page_tokens, kv_heads, head_dim, KvType::f32};
+    model_.query_heads = query_heads;
+    model_.kv_heads = kv_heads;
+    model_.head_dim = head_dim;
+    queries_ = normals(std::size_t{query_heads} * head_dim, 1);
+    const std::size_t sketch_bytes = kernel::key_sketch_bytes(page_tokens, head_dim);
+    std::vector<float> scratch(std::size_t{3} * head_dim * kernel::lanes);
+    weights_.assign(query_heads, std::vector<double>(blocks * page_tokens));
+    for (std::uint32_t block = 0; block < blocks; ++block) {
+      std::vector<std::byte> page(shape_.bytes());
+      sketches_.emplace_back(kv_heads * sketch_bytes);
+      for (std::uint32_t head = 0; head < kv_heads; ++head) {
+        const kernel::PageHead at = {page.data() + shape_.k_offset(head),
+                                     page.data() + shape_.v_offset(head), KvType::f32, page_tokens,
+                                     head_dim};
+        for (std::uint32_t t = 0; t < page_tokens; ++t) {
+          const std::vector<float> key = normals(head_dim, 3);
+          kernel::kernels().store_kv(key.data(), key.data(), head_dim, t, 1, at);
+          for (std::uint32_t i = 0; i < group_heads; ++i)
+            weights_[head * group_heads + i][block * page_tokens + t] =
+                weight(head * group_heads + i, key);
+        }
+        kernel::kernels().sketch_keys(at, scratch.data(),
+                                      sketches_.back().data() + head * sketch_bytes);
+      }
+      views_.push_back(sketches_.back().data());
+    }
+    views_.push_back(nullptr);
+  }
+
+  double weight(std::uint32_t query_head, std::span<const float> key) const {
+    const float* const query = queries_.data() + std::size_t{query_head} * head_dim;
+    return std::exp2(scale * std::inner_product(key.begin(), key.end(), query, 0.0));
+  }
+
+  static AttentionOptions options(std::uint32_t tokens, float mass = 1) {
+    AttentionOptions options;
+    options.mode = AttentionMode::recall;
+    options.recall_tokens = tokens;
+    options.recall_mass = mass;
+    options.recall_first = 8;
+    options.recall_newest = 40;
+    return options;
+  }
+
+  /// The newest tokens weigh nothing, so that all of the attention is in blocks with sketches.
+  RecallChooser choose(const AttentionOptions& options, Parallel& parallel) {
+    RecallChooser chooser =
+        RecallChooser::create(parallel, model_, shape_, blocks * page_tokens + page_tokens).value();
+    const RecallView view = {&options, views_, {}};
+    chooser.begin(queries_.data(), scale, view);
+    for (std::uint32_t head = 0; head < query_heads; ++head) chooser.set_newest(head, -1000, 1);
+    parallel.run(views_.size(), [&](std::size_t block, std::size_t worker) {
+      chooser.score_block(static_cast<std::uint32_t>(block), worker);
+    });
+    chooser.choose(position);
+    return chooser;
+  }
+  RecallChooser choose(const AttentionOptions& options) {
+    SerialParallel serial;
+    return choose(options, serial);
+  }
+
+  /// [token]: whether a kv head reads it.
+  std::vector<bool> read(const RecallChooser& chooser, std::uint32_t kv_head) const {
+    std::vector<bool> tokens(std::size_t{blocks} * page_tokens);
+    for (std::uint32_t block = 0; block < blocks; ++block) {
+      std::uint16_t next = 0;
+      for (const std::uint16_t group : chooser.groups(block, kv_head)) {
+        EXPECT_GE(group, next) << "ascending";
+        next = static_cast<std::uint16_t>(group + 1);
+        for (std::uint32_t t = 0; t < kernel::group_tokens; ++t)
+          tokens[block * page_tokens + group * kernel::group_tokens + t] = true;
+      }
+    }
+    return tokens;
+  }
+
+  /// The share of the attention of a kv head's queries that is not read.
+  double left_out(const RecallChooser& chooser, std::uint32_t kv_head) const {
+    const std::vector<bool> tokens = read(chooser, kv_head);
+    double left = 0;
+    for (std::uint32_t i = 0; i < group_heads; ++i) {
+      const std::vector<double>& weights = weights_[kv_head * group_heads + i];
+      const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+      for (std::size_t t = 0; t < weights.size(); ++t)
+        left += tokens[t] ? 0 : weights[t] / all / group_heads;
+    }
+    return left;
+  }
+
+  static constexpr double scale = 0.3;
+  PageShape shape_;
+  ModelShape model_;
+  std::vector<float> queries_;
+  std::vector<std::vector<double>> weights_;  // [query_head][token], before the softmax's division
+  std::vector<std::vector<std::byte>> sketches_;
+  std::vector<const std::byte*> views_;
+};
+
+TEST_F(RecallTest, ReadsTheFirstAndTheNewestTokensAndNoMoreThanItMay) {
+  for (const std::uint32_t most : {100U, 203U, 400U}) {
+    const RecallChooser chooser = choose(options(most));
+    for (std::uint32_t head = 0; head < kv_heads; ++head) {
+      const std::vector<bool> tokens = read(chooser, head);
+      for (std::uint32_t t = 0; t < 8; ++t) EXPECT_TRUE(tokens[t]);
+      for (std::uint32_t t = position - 39; t < tokens.size(); ++t) EXPECT_TRUE(tokens[t]);
+      const auto count = std::ranges::count(tokens, true) + newest_tokens;
+      EXPECT_LE(count, most);
+      EXPECT_GT(count + std::int64_t{kernel::group_tokens}, most);
+    }
+    EXPECT_EQ(chooser.counters().choices, kv_heads);
+    EXPECT_LE(chooser.counters().tokens_read, kv_heads * most);
+  }
+}
+
+TEST_F(RecallTest, LeavesOutLittleMoreThanAChoiceByTrueWeightsWould) {
+  const RecallChooser chooser = choose(options(200));
+  for (std::uint32_t head = 0; head < kv_heads; ++head) {
+    // The best that as many groups can do.
+    std::vector<double> shares(blocks * page_tokens / kernel::group_tokens);
+    for (std::uint32_t i = 0; i < group_heads; ++i) {
+      const std::vector<double>& weights = weights_[head * group_heads + i];
+      const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+      for (std::size_t t = 0; t < weights.size(); ++t)
+        shares[t / kernel::group_tokens] += weights[t] / all / group_heads;
+    }
+    std::ranges::sort(shares, std::greater<>());
+    const double best =
+        1 - std::accumulate(shares.begin(), shares.begin() + (200 - newest_tokens) / 4, 0.0);
+    EXPECT_LT(left_out(chooser, head), best + 0.05);
+  }
+}
+
+TEST_F(RecallTest, EstimatesWhatItLeavesOut) {
+  for (const std::uint32_t most : {100U, 200U, 400U}) {
+    const RecallChooser chooser = choose(options(most));
+    double left = 0;
+    for (std::uint32_t head = 0; head < kv_heads; ++head) left += left_out(chooser, head);
+    EXPECT_NEAR(chooser.counters().mass_left_out, left, 0.03 * kv_heads);
+  }
+}
+
+TEST_F(RecallTest, StopsWhereItHasReadItsShareOfTheAttention) {
+  for (const float mass : {0.6F, 0.9F}) {
+    const RecallChooser chooser = choose(options(blocks * page_tokens, mass));
+    for (std::uint32_t head = 0; head < kv_heads; ++head) {
+      EXPECT_LT(left_out(chooser, head), 1.03 - static_cast<double>(mass));
+      EXPECT_GT(left_out(chooser, head), 0.5 * (1 - static_cast<double>(mass)));
+    }
+  }
+}
+
+TEST_F(RecallTest, ChoosesInUnitsOfTheSizeThatWasAskedFor) {
+  for (const std::uint32_t unit : {4U, 8U, 16U}) {
+    AttentionOptions attention = options(300);
+    attention.recall_group = unit;
+    const RecallChooser chooser = choose(attention);
+    for (std::uint32_t head = 0; head < kv_heads; ++head) {
+      const std::vector<bool> tokens = read(chooser, head);
+      for (std::size_t t = 0; t < tokens.size(); ++t) EXPECT_EQ(tokens[t], tokens[t / unit * unit]);
+    }
+  }
+}
+
+TEST_F(RecallTest, ABlockWithoutASketchIsReadWhole) {
+  views_[3] = nullptr;
+  const RecallChooser chooser = choose(options(200));
+  for (std::uint32_t head = 0; head < kv_heads; ++head) {
+    EXPECT_TRUE(chooser.block(3, head).is_whole);
+    EXPECT_TRUE(chooser.block(blocks, head).is_whole) << "the newest";
+  }
+  EXPECT_NE(chooser.wanted()[3], 0);
+}
+
+TEST_F(RecallTest, BlocksOfWhichNoHeadReadsAnythingAreNotWanted) {
+  const RecallChooser chooser = choose(options(100));
+  std::size_t unwanted = 0;
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    const bool is_read = !chooser.block(block, 0).is_empty() || !chooser.block(block, 1).is_empty();
+    EXPECT_EQ(chooser.wanted()[block] != 0, is_read);
+    unwanted += is_read ? 0 : 1;
+  }
+  EXPECT_GT(unwanted, 0U);
+}
+
+TEST_F(RecallTest, DoesNotDependOnWorkers) {
+  const RecallChooser expected = choose(options(200));
+  ShuffledParallel shuffled(3, 92);
+  const RecallChooser chooser = choose(options(200), shuffled);
+  for (std::uint32_t head = 0; head < kv_heads; ++head)
+    EXPECT_EQ(read(chooser, head), read(expected, head));
+}
+
+}  // namespace
+}  // namespace headrace
