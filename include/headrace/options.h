@@ -68,10 +68,13 @@ struct AttentionOptions {
   AttentionMode mode = AttentionMode::exact;
   /// Most tokens that a kv head reads of a layer in a step, the first and newest ones included. A
   /// text that is shorter is read exactly. Layers with a window read their window.
-  std::uint32_t recall_tokens = 1280;
+  std::uint32_t recall_tokens = 2048;
   /// Share of a kv head's attention, as estimated, at which a step reads no more. Above 0; 1: all
   /// of recall_tokens.
-  float recall_mass = 0.98F;
+  float recall_mass = 1.0F;
+  /// The least share of a kv head's attention, as estimated, for which 4 tokens are read. 0: any.
+  /// Heads that look at few tokens read few, and those that look at many may read more.
+  float recall_share = 2e-4F;
   /// Neighbouring tokens that are chosen together: 4, 8 or 16.
   std::uint32_t recall_group = 4;
   std::uint32_t recall_first = 16;    ///< tokens at the beginning that are always read

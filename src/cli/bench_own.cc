@@ -88,6 +88,7 @@ class OwnEngine final : public BenchEngine {
       options.attention.mode = AttentionMode::recall;
       options.attention.recall_tokens = workload.context_tokens() / variant_.recall_divisor;
       options.attention.recall_mass = 1;
+      options.attention.recall_share = 0;
     }
     return options;
   }

@@ -117,6 +117,7 @@ TEST_F(Bench, InRecallAnEighthOfTheTokensIsRead) {
   EXPECT_EQ(opened[1].attention.mode, AttentionMode::recall);
   EXPECT_EQ(opened[1].attention.recall_tokens, 1024U);
   EXPECT_EQ(opened[1].attention.recall_mass, 1);
+  EXPECT_EQ(opened[1].attention.recall_share, 0) << "of texts without a meaning, too";
 }
 
 TEST_F(Bench, RecallIsLeftOutOfContextsThatItWouldReadWhole) {

@@ -151,15 +151,19 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->group(attention);
   command
       .add_option("--recall-tokens", options_.attention.recall_tokens,
-                  "Most tokens that recall reads of a layer for each kv head (default: 1280)")
+                  "Most tokens that recall reads of a layer for each kv head (default: 2048)")
       ->type_name("N")
       ->group(attention);
   command
-      .add_option(
-          "--recall-mass", options_.attention.recall_mass,
-          "Share of a layer's attention at which recall reads no more (default: 0.98; 1: all "
-          "of --recall-tokens)")
+      .add_option("--recall-mass", options_.attention.recall_mass,
+                  "Share of a layer's attention at which recall reads no more (default: 1)")
       ->type_name("P")
+      ->group(attention);
+  command
+      .add_option("--recall-share", options_.attention.recall_share,
+                  "Least share of a layer's attention for which recall reads 4 tokens (default: "
+                  "0.0002; 0: any)")
+      ->type_name("S")
       ->group(attention);
   command
       .add_option("--recall-group", options_.attention.recall_group,

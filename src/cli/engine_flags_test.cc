@@ -56,12 +56,13 @@ TEST_F(EngineFlagsOfRun, EveryOptionReachesTheEngine) {
 
 TEST_F(EngineFlagsOfRun, RecallReachesTheEngine) {
   EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "recall", "--recall-tokens",
-                 "700", "--recall-mass", "0.9", "--recall-group", "8"}),
+                 "700", "--recall-mass", "0.9", "--recall-share", "0.001", "--recall-group", "8"}),
             exit_ok);
   const AttentionOptions& attention = opened.at(0).attention;
   EXPECT_EQ(attention.mode, AttentionMode::recall);
   EXPECT_EQ(attention.recall_tokens, 700U);
   EXPECT_EQ(attention.recall_mass, 0.9F);
+  EXPECT_EQ(attention.recall_share, 0.001F);
   EXPECT_EQ(attention.recall_group, 8U);
   EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x"}), exit_ok);
   EXPECT_EQ(opened.at(1).attention.mode, AttentionMode::exact);

@@ -293,6 +293,7 @@ AttentionOptions recall_of(std::uint32_t tokens) {
   options.mode = AttentionMode::recall;
   options.recall_tokens = tokens;
   options.recall_mass = 1;
+  options.recall_share = 0;
   options.recall_first = 0;
   options.recall_newest = 1;
   return options;

@@ -162,6 +162,8 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
   const std::uint32_t unit_tokens = options.recall_group;
   const std::uint32_t units = page_.tokens / unit_tokens;  // of a block
   const std::uint32_t newest = position + 1 - std::min(position + 1, options.recall_newest);
+  const float least = options.recall_share * static_cast<float>(group_heads_) *
+                      static_cast<float>(unit_tokens / group_tokens);
   Ranks& ranks = head.ranks;
   ranks.clear();
   head.tokens_read = 0;
@@ -178,7 +180,7 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
         head.tokens_read += unit_tokens;
       } else {
         head.mass_left += double{head.unit_mass[unit]};
-        ranks.add(head.unit_mass[unit]);
+        if (head.unit_mass[unit] >= least) ranks.add(head.unit_mass[unit]);
       }
     }
   }
@@ -197,7 +199,7 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
   for (std::uint32_t block = 0; block < blocks(); ++block) {
     if (!has_sketch(block)) continue;
     for (std::uint32_t unit = block * units; unit < (block + 1) * units; ++unit) {
-      if (head.chosen[unit] != 0) continue;
+      if (head.chosen[unit] != 0 || head.unit_mass[unit] < least) continue;
       const std::uint32_t own = Ranks::of(head.unit_mass[unit]);
       head.chosen[unit] = own >= rank;
       head.tokens_read += head.chosen[unit] * unit_tokens;

@@ -79,6 +79,7 @@ class RecallTest : public testing::Test {
     options.mode = AttentionMode::recall;
     options.recall_tokens = tokens;
     options.recall_mass = mass;
+    options.recall_share = 0;
     options.recall_first = 8;
     options.recall_newest = 40;
     return options;
@@ -190,6 +191,31 @@ TEST_F(RecallTest, StopsWhereItHasReadItsShareOfTheAttention) {
       EXPECT_GT(left_out(chooser, head), 0.5 * (1 - static_cast<double>(mass)));
     }
   }
+}
+
+TEST_F(RecallTest, ReadsEveryGroupThatGetsItsShareAndNoOther) {
+  AttentionOptions attention = options(blocks * page_tokens);
+  attention.recall_share = 0.004F;
+  const RecallChooser chooser = choose(attention);
+  std::size_t wrong = 0;
+  std::size_t all = 0;
+  for (std::uint32_t head = 0; head < kv_heads; ++head) {
+    const std::vector<bool> tokens = read(chooser, head);
+    for (std::uint32_t t = 8; t + 4 <= position - 40; t += kernel::group_tokens) {
+      double share = 0;
+      for (std::uint32_t i = 0; i < group_heads; ++i) {
+        const std::vector<double>& weights = weights_[head * group_heads + i];
+        share += std::accumulate(weights.begin() + t, weights.begin() + t + 4, 0.0) /
+                 std::accumulate(weights.begin(), weights.end(), 0.0) / group_heads;
+      }
+      // A sketch errs by a tenth or two.
+      EXPECT_TRUE(share < 0.008 || tokens[t]) << share;
+      EXPECT_TRUE(share > 0.002 || !tokens[t]) << share;
+      wrong += tokens[t] != (share >= 0.004) ? 1 : 0;
+      ++all;
+    }
+  }
+  EXPECT_LT(wrong, all / 10);
 }
 
 TEST_F(RecallTest, ChoosesInUnitsOfTheSizeThatWasAskedFor) {

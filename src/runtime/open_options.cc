@@ -27,6 +27,10 @@ Result<void> check_recall(const AttentionOptions& attention) {
     return Error{ErrorCode::invalid_argument,
                  "--recall-mass is a share of the attention: give more than 0, and 1 at most"};
   }
+  if (!(attention.recall_share >= 0 && attention.recall_share < 1)) {
+    return Error{ErrorCode::invalid_argument,
+                 "--recall-share is a share of the attention: give 0 or more, and less than 1"};
+  }
   const std::uint64_t least = std::uint64_t{attention.recall_first} + attention.recall_newest + 16;
   if (attention.recall_tokens < least) {
     return out_of_range(

@@ -397,6 +397,7 @@ class SequenceRecall : public TinyEngineTest {
     attention.mode = AttentionMode::recall;
     attention.recall_tokens = tokens;
     attention.recall_mass = 1;
+    attention.recall_share = 0;
     attention.recall_first = 4;
     attention.recall_newest = 16;
     return attention;
@@ -566,6 +567,11 @@ TEST_F(SequenceRecall, OptionsThatCannotBeUsedAreRefused) {
   const auto much = try_open(options);
   ASSERT_FALSE(much.ok());
   expect_helpful(much.error(), ErrorCode::invalid_argument, "--recall-mass");
+  options = roomy_recall();
+  options.attention.recall_share = -1;
+  const auto negative = try_open(options);
+  ASSERT_FALSE(negative.ok());
+  expect_helpful(negative.error(), ErrorCode::invalid_argument, "--recall-share");
 }
 
 }  // namespace
