@@ -49,10 +49,14 @@ void PageStore::finish_put(Block& block, std::uint32_t layer, std::size_t tier,
                            const Result<void>& outcome) {
   PageEntry& page = block.pages[layer];
   const bool no_room = !outcome.ok() && outcome.error().code == ErrorCode::out_of_budget;
+  bool has_to_wait = false;  // where there is room the queue is full
   if (no_room && page.leaving) {
-    if (tier + 1 < tiers_.size() && start_put(block, layer, tier + 1)) return;
+    const bool is_last = tier + 1 == tiers_.size();
     // Still marked as being written, so that this block is not what makes room.
-    if (free_disk_room() && start_put(block, layer, tier)) return;
+    if (!is_last || free_disk_room()) {
+      if (start_put(block, layer, is_last ? tier : tier + 1)) return;
+      has_to_wait = true;
+    }
   }
   page.writing = false;
   const bool leaving = std::exchange(page.leaving, false);
@@ -63,6 +67,10 @@ void PageStore::finish_put(Block& block, std::uint32_t layer, std::size_t tier,
     if (leaving) free_slot(block, page);
   } else if (!leaving) {
     // It stays where it is.
+  } else if (has_to_wait) {
+    // Until it is asked to leave again.
+    may_leave(block, layer);
+    note_in_pool(block);
   } else if (block.users > 0) {
     track(block, layer);
     note_in_pool(block);

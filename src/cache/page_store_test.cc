@@ -9,6 +9,7 @@
 
 #include "cache/cache_test_env.h"
 #include "cache/cache_test_run.h"
+#include "env/memory_env.h"
 
 namespace headrace {
 namespace {
@@ -240,6 +241,23 @@ TEST(PageStore, TheLimitOfMemoryGoesDownAndUpWhileTextsGoOn) {
   const auto refused = store->set_memory_bytes(1'000);
   ASSERT_FALSE(refused.ok());
   expect_helpful(refused.error(), ErrorCode::out_of_budget, "give at least");
+}
+
+// A tier refuses a page for good, the next one for now: its queue is full.
+TEST(PageStore, PagesThatLeaveAFullHostTierWaitForTheQueueOfTheDisk) {
+  for (int round = 0; round < 20; ++round) {
+    MemoryEnv env;
+    PageStoreOptions options = small_store();
+    options.host_bytes = 200 << 10;
+    const std::uint64_t less = with_slots(options, 80).memory_bytes;
+    const auto store = open_store(env, with_slots(options, 250));
+    Auditor auditor(*store);
+    Reader reader(*store, random_text(1'100, 1));
+    ASSERT_TRUE(reader.read_all(48).ok());
+    const auto lowered = store->set_memory_bytes(less);
+    ASSERT_TRUE(lowered.ok()) << lowered.error().message;
+    auditor.expect_in_order({&reader.sequence()});
+  }
 }
 
 TEST(PageStore, MemoryThatGrowsHoldsTheBooksOfItsPagesToo) {
