@@ -321,7 +321,7 @@ class Allocation : public testing::Test {
     EXPECT_TRUE(session->tokens == life.saved() || session->tokens == life.offered());
   }
 
-  TemporaryDirectory directory_;
+  TemporaryDirectory directory_{TemporaryDirectory::Place::memory};
   EngineOptions options_;
   std::vector<TokenId> expected_answer_;
 

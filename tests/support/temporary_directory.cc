@@ -9,8 +9,12 @@
 
 namespace headrace::test {
 
-TemporaryDirectory::TemporaryDirectory() {
-  path_ = (std::filesystem::temp_directory_path() / "headrace-test-XXXXXX").string();
+TemporaryDirectory::TemporaryDirectory(Place place) {
+  const std::filesystem::path memory = "/dev/shm";
+  std::error_code ignored;
+  const bool in_memory = place == Place::memory && std::filesystem::exists(memory, ignored);
+  const auto parent = in_memory ? memory : std::filesystem::temp_directory_path();
+  path_ = (parent / "headrace-test-XXXXXX").string();
   if (mkdtemp(path_.data()) == nullptr) std::abort();
 }
 

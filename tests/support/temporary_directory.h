@@ -9,7 +9,11 @@ namespace headrace::test {
 
 class TemporaryDirectory {
  public:
-  TemporaryDirectory();
+  enum class Place {
+    disk,
+    memory,  ///< where the system has such a place: what is synced a thousand times is quick there
+  };
+  explicit TemporaryDirectory(Place place = Place::disk);
   ~TemporaryDirectory();
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
