@@ -108,12 +108,15 @@ class UringIoQueue final : public IoQueue {
   }
 
   void submit(IoRequest request) override {
-    const bool is_for_ring = takes(*request.file);
+    if (takes(*request.file)) {
+      const std::lock_guard lock(mutex_);
+      waiting_.push(std::move(request));
+      ++unfinished_;
+      return fill_ring();
+    }
     {
       const std::lock_guard lock(mutex_);
-      if (is_for_ring) waiting_.push(std::move(request));
       ++unfinished_;
-      if (is_for_ring) return fill_ring();
     }
     hand_over(std::move(request));
   }

@@ -162,8 +162,8 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
   const std::uint32_t unit_tokens = options.recall_group;
   const std::uint32_t units = page_.tokens / unit_tokens;  // of a block
   const std::uint32_t newest = position + 1 - std::min(position + 1, options.recall_newest);
-  const float least = options.recall_share * static_cast<float>(group_heads_) *
-                      static_cast<float>(unit_tokens / group_tokens);
+  const std::uint32_t unit_groups = unit_tokens / group_tokens;
+  const float least = options.recall_share * static_cast<float>(group_heads_ * unit_groups);
   Ranks& ranks = head.ranks;
   ranks.clear();
   head.tokens_read = 0;
