@@ -83,7 +83,7 @@ struct KvStats {
   std::uint64_t pages_filled_by_replay = 0;  ///< recomputed, because the stored copy did not verify
   std::uint64_t pages_damaged = 0;           ///< loads that failed verification
   std::uint64_t disk_bytes_peak = 0;
-  std::uint64_t recall_choices = 0;  ///< one per step of recall and layer that it chose in
+  std::uint64_t recall_choices = 0;  ///< one per step of recall, layer and kv head
   double recall_tokens_read = 0;     ///< per choice, on average
   double recall_mass_left_out = 0;   ///< the share of attention that was not read, likewise, as
                                      ///< estimated

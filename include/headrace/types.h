@@ -19,6 +19,9 @@ enum class KvType : std::uint8_t {
              ///< as bf16 and nearly as exact as f16
 };
 
+/// Most tokens of a block, and so of a page.
+inline constexpr std::uint32_t tokens_per_block_max = 4096;
+
 inline constexpr KvType kv_types[] = {KvType::f32, KvType::f16, KvType::i16, KvType::bf16,
                                       KvType::q8};
 

@@ -229,6 +229,7 @@ class PageStore {
   void free_slot(Block& block, PageEntry& page);
   bool anything_in_flight() const;
   /// Submits a page to a tier. False: its queue is full, wait first.
+  bool needs_record(const Block& block, std::size_t tier) const;
   bool submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier, Done done);
   bool start_put(Block& block, std::uint32_t layer, std::size_t tier = 0);
   void note_load(std::size_t tier, bool is_start);

@@ -65,8 +65,9 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens, bool is_pri
   open.is_private = is_private;
   const Digest128 key =
       is_private ? private_key_of(open, tokens) : index_.key_of(*open.parent, tokens);
+  const bool is_full = tokens.size() == options_.shape.tokens;
   std::vector<EncodedPage> encoded;
-  if (defines_pages() && tokens.size() == options_.shape.tokens) {
+  if (defines_pages() && is_full) {
     for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
       encoded.push_back(define_page(open, layer, *open.pages[layer].slot));
     }
@@ -84,7 +85,7 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens, bool is_pri
     track(open, layer);
     ++counters_.pages_sealed;
   }
-  if (options_.recalls() && tokens.size() == options_.shape.tokens) {
+  if (options_.recalls() && is_full) {
     for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
       if (options_.window(layer) == 0)
         make_sketch(open, layer, pool_.data(*open.pages[layer].slot));
@@ -121,9 +122,7 @@ bool PageStore::is_expired(const Block& block) const {
 /// The bytes that define a page go to a tier at once: encoding the page again would give others.
 void PageStore::put_encoded(Block& block, std::uint32_t layer, EncodedPage encoded) {
   const auto bytes = std::make_shared<const EncodedPage>(std::move(encoded));
-  const bool keep = options_.keep_disk && tiers_.size() == 1;
-  const bool describe = keep && !block.is_private;
-  while (describe && !block.recorded && !start_record(block)) wait();
+  while (needs_record(block, 0) && !start_record(block)) wait();
   while (true) {
     Result<TierTicket> ticket = tiers_.front().tier->submit_put_encoded(
         identity(block, layer), block.pages[layer].checksum, *bytes);

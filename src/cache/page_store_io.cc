@@ -18,11 +18,15 @@ bool PageStore::anything_in_flight() const {
   return std::ranges::any_of(tiers_, [](const TierState& tier) { return !tier.in_flight.empty(); });
 }
 
+/// Of a block that has none, before its pages go to the tier that is kept.
+bool PageStore::needs_record(const Block& block, std::size_t tier) const {
+  return options_.keep_disk && tier + 1 == tiers_.size() && !block.is_private && !block.recorded;
+}
+
 bool PageStore::submit_put(Block& block, std::uint32_t layer, SlotIndex slot, std::size_t tier,
                            Done done) {
   // The description first: without it nobody finds the pages again.
-  const bool keep = options_.keep_disk && tier + 1 == tiers_.size();
-  if (keep && !block.is_private && !block.recorded && !start_record(block)) return false;
+  if (needs_record(block, tier) && !start_record(block)) return false;
   Result<TierTicket> ticket = tiers_[tier].tier->submit_put(
       identity(block, layer), block.pages[layer].checksum, pool_.bytes(slot));
   if (ticket.ok()) {

@@ -141,10 +141,7 @@ bool SequenceCache::recalls() const {
 
 Result<std::optional<RecallView>> SequenceCache::recall(std::uint32_t layer) {
   if (!recalls() || store_.options().window(layer) != 0) return std::optional<RecallView>();
-  HEADRACE_TRY(make_missing_sketches(layer));
-  sketches_.clear();
-  for (std::uint32_t block = 0; block < table_.blocks(); ++block)
-    sketches_.push_back(store_.sketch(table_.block(block), layer));
+  HEADRACE_TRY(find_sketches(layer));
   const std::uint32_t last = table_.blocks() - 1;
   const std::uint32_t first = table_.first_position(last);
   const PageView newest = {first, position() + 1 - first,
@@ -152,17 +149,19 @@ Result<std::optional<RecallView>> SequenceCache::recall(std::uint32_t layer) {
   return std::optional<RecallView>({&store_.options().attention, sketches_, newest});
 }
 
-/// Blocks that come from another text, or from disk, have none. What a step reads must not depend
-/// on where a block came from, so they are made before the first choice.
-Result<void> SequenceCache::make_missing_sketches(std::uint32_t layer) {
-  unsketched_.assign(table_.blocks(), 0);
+/// Those of all full blocks. Blocks that come from another text, or from disk, have none yet. What
+/// a step reads must not depend on where a block came from, so theirs are made before the choice.
+Result<void> SequenceCache::find_sketches(std::uint32_t layer) {
+  sketches_.clear();
+  unsketched_.clear();
   bool are_complete = true;
   for (std::uint32_t i = 0; i < table_.blocks(); ++i) {
     const Block& block = table_.block(i);
+    sketches_.push_back(store_.sketch(block, layer));
     const bool is_full = block.sealed && block.tokens.size() == shape().tokens;
-    if (!is_full || store_.sketch(block, layer) != nullptr) continue;
-    unsketched_[i] = 1;
-    are_complete = false;
+    const bool lacks_one = is_full && sketches_.back() == nullptr;
+    unsketched_.push_back(lacks_one ? 1 : 0);
+    are_complete = are_complete && !lacks_one;
   }
   if (are_complete) return {};
   PageStream& pages = attend(layer, unsketched_);
@@ -170,8 +169,9 @@ Result<void> SequenceCache::make_missing_sketches(std::uint32_t layer) {
     HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
     if (batch.empty()) return {};
     for (const PageView& page : batch) {
-      Block& block = table_.block(page.first_position / shape().tokens);
-      store_.make_sketch(block, layer, page.data);
+      const std::uint32_t i = page.first_position / shape().tokens;
+      store_.make_sketch(table_.block(i), layer, page.data);
+      sketches_[i] = store_.sketch(table_.block(i), layer);
     }
   }
 }

@@ -143,7 +143,7 @@ class SequenceCache final : public SequenceKv {
   bool is_private_before(std::uint32_t end) const {
     return recalled_from_ && *recalled_from_ < end;
   }
-  Result<void> make_missing_sketches(std::uint32_t layer);
+  Result<void> find_sketches(std::uint32_t layer);
   bool fill_copy(Block& from, Block& to);
   std::uint64_t bytes_needed() const;
   std::uint32_t slots_kept_free() const {

@@ -29,7 +29,6 @@ constexpr std::size_t checksum_at = 64;
 
 // Larger values are damage, not models. They also keep every size below far from overflow.
 constexpr std::uint32_t layers_max = 65'536;
-constexpr std::uint32_t tokens_max = 4096;
 constexpr std::uint32_t kv_heads_max = 1024;
 constexpr std::uint32_t head_dim_max = 1024;
 constexpr std::uint32_t positions_max = 0x8000'0000;
@@ -40,7 +39,7 @@ Error corrupt(std::string message) { return {ErrorCode::corrupt, std::move(messa
 const char* impossible_field(const PageIdentity& identity) {
   const PageShape& shape = identity.shape;
   if (std::ranges::find(kv_types, shape.type) == std::end(kv_types)) return "KV type";
-  if (shape.tokens == 0 || shape.tokens > tokens_max || shape.tokens % tile_tokens != 0) {
+  if (shape.tokens == 0 || shape.tokens > tokens_per_block_max || shape.tokens % tile_tokens != 0) {
     return "number of tokens";
   }
   if (shape.kv_heads == 0 || shape.kv_heads > kv_heads_max) return "number of kv heads";

@@ -130,7 +130,7 @@ static void fold_page_as(const FoldInput& in, float* scratch, float* states) {
 
 /// Neighbouring tiles that hold chosen groups.
 struct ChosenTiles {
-  FoldRange runs[page_tokens_max / lanes / 2];
+  FoldRange runs[tokens_per_block_max / lanes / 2];
   std::uint32_t count = 0;
 
   explicit ChosenTiles(TokenGroups chosen) {

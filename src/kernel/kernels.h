@@ -129,8 +129,6 @@ constexpr std::size_t fold_scratch_floats(std::uint32_t page_tokens) {
   return (std::size_t{fold_vectors_max} * 2 + 1) * page_tokens;
 }
 
-/// Most tokens of a page.
-inline constexpr std::uint32_t page_tokens_max = 4096;
 /// Tokens that are chosen together, in attention to a part of the tokens.
 inline constexpr std::uint32_t group_tokens = 4;
 

@@ -267,6 +267,7 @@ Result<void> Attention::prepare_recall(const ModelShape& shape, const PageShape&
   HEADRACE_TRY_ASSIGN(newest_,
                       AlignedBuffer::allocate(shape.query_heads * state_floats_ * sizeof(float)));
   chooser_ = std::move(chooser);
+  page_tokens_ = page.tokens;
   return {};
 }
 
@@ -291,7 +292,6 @@ Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, st
   const PageShape& page = kv.shape();
   prepare_queries(rows, page.type);
   reset_one_row();
-  page_tokens_ = page.tokens;
   newest_page_ = view.newest.data;
   chooser_->begin(rows.queries, score_scale_, view);
   parallel_->run(kv_heads_ + view.sketches.size(), [&](std::size_t task, std::size_t worker) {

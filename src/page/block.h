@@ -41,7 +41,7 @@ struct Block {
   std::vector<PageEntry> pages;  ///< [layer]
   bool sealed = false;
   /// Its keys and values are those of steps that read a part of the tokens: no other text may have
-  /// them, and they cannot be computed again from tokens.
+  /// them, and tokens alone do not give the same bits again.
   bool is_private = false;
   std::optional<std::uint32_t> sketch;  ///< place of its key sketches
   bool recorded = false;                ///< the disk tier has its description

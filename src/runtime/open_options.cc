@@ -13,7 +13,6 @@ namespace {
 constexpr std::uint32_t threads_most = 256;
 constexpr std::uint32_t chunk_tokens_most = 8192;
 constexpr std::uint32_t sequences_most = 1024;
-constexpr std::uint32_t block_tokens_most = 4096;
 
 Error out_of_range(const std::string& option, std::uint64_t value, const std::string& range) {
   return {ErrorCode::invalid_argument,
@@ -64,10 +63,10 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
     return out_of_range("--chunk", checked.chunk_tokens,
                         "1 to " + std::to_string(chunk_tokens_most));
   }
-  if (checked.kv.tokens_per_block == 0 || checked.kv.tokens_per_block > block_tokens_most ||
+  if (checked.kv.tokens_per_block == 0 || checked.kv.tokens_per_block > tokens_per_block_max ||
       checked.kv.tokens_per_block % tile_tokens != 0) {
     return out_of_range("--block-tokens", checked.kv.tokens_per_block,
-                        "a multiple of 16 from 16 to " + std::to_string(block_tokens_most));
+                        "a multiple of 16 from 16 to " + std::to_string(tokens_per_block_max));
   }
   if (checked.kv.type == KvType::q8 && model.head_dim % 32 != 0) {
     return Error{ErrorCode::invalid_argument,

@@ -115,12 +115,17 @@ Result<void> RuntimeSequence::read(std::span<const TokenId> tokens,
 
 Result<void> RuntimeSequence::read_decoding(TokenId token) {
   HEADRACE_TRY(check({&token, 1}));
+  return step_decoding({&token, 1}, [&](std::uint32_t, const float* logits) {
+    set_logits(logits);
+    return true;
+  });
+}
+
+/// One step of an answer, whose rows may turn out to be too many.
+Result<void> RuntimeSequence::step_decoding(std::span<const TokenId> tokens,
+                                            const RowLogits& on_row) {
   cache_->set_decoding(true);
-  Result<void> outcome =
-      runtime_.step(*cache_, {&token, 1}, 0, [&](std::uint32_t, const float* logits) {
-        set_logits(logits);
-        return true;
-      });
+  Result<void> outcome = runtime_.step_guessing(*cache_, tokens, on_row);
   cache_->set_decoding(false);
   return outcome;
 }
@@ -168,8 +173,7 @@ Result<Generation> RuntimeSequence::answer(std::span<const TokenId> prompt,
       step.insert(step.end(), guesses.begin(), guesses.end());
     }
     generation.guessed_tokens += static_cast<std::uint32_t>(step.size() - 1);
-    cache_->set_decoding(true);
-    const auto on_row = [&](std::uint32_t row, const float* logits) {
+    HEADRACE_TRY(step_decoding(step, [&](std::uint32_t row, const float* logits) {
       set_logits(logits);
       more = drawn.draw(logits);
       const bool right = more && row + 1 < step.size() && generation.tokens.back() == step[row + 1];
@@ -177,10 +181,7 @@ Result<Generation> RuntimeSequence::answer(std::span<const TokenId> prompt,
       lookup.add(step[row + 1]);
       ++generation.guesses_kept;
       return true;
-    };
-    const Result<void> outcome = runtime_.step_guessing(*cache_, step, on_row);
-    cache_->set_decoding(false);
-    HEADRACE_TRY(outcome);
+    }));
   }
   generation.decode_seconds = seconds_between(prefill_end, runtime_.env().now());
   return generation;

@@ -39,6 +39,7 @@ class RuntimeSequence final : public Sequence {
 
  private:
   Result<void> read_decoding(TokenId token);
+  Result<void> step_decoding(std::span<const TokenId> tokens, const RowLogits& on_row);
   Result<void> read(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
                     const LogitsCallback& on_logits);
   Result<Generation> answer(std::span<const TokenId> prompt, const GenerateOptions& options);
