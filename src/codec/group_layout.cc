@@ -38,10 +38,14 @@ Parts parts_of(const PageShape& shape) {
       parts.add({k_end, dim * 16 * size, 1, dim * 8 * size});
       break;
     }
-    case KvType::bf16:
-    case KvType::i16: {
+    case KvType::bf16: {
       parts.add({0, dim * 32, dim / 2, 32});
-      if (shape.type == KvType::i16) parts.add({shape.tokens * dim * 2, 32, 1, 16});
+      parts.add({k_end, dim * 32, 1, dim * 16});
+      break;
+    }
+    case KvType::i16: {
+      parts.add({0, dim * 32, 1, dim * 16});
+      parts.add({shape.tokens * dim * 2, 32, 1, 16});
       parts.add({k_end, dim * 32, 1, dim * 16});
       break;
     }

@@ -42,7 +42,9 @@ std::vector<std::uint32_t> owners(const PageShape& shape) {
         const std::uint64_t size = shape.type == KvType::f32 ? 4 : 2;
         const bool in_pairs = shape.type == KvType::bf16 || shape.type == KvType::i16;
         const std::uint64_t element = at / size;
-        if (is_key) {
+        if (is_key && shape.type == KvType::i16) {
+          token = element / (dim * 4) * 4 + element / 8 % 4;
+        } else if (is_key) {
           const std::uint64_t pair = in_pairs ? 2 : 1;
           token = element / (dim * 16) * 16 + element / pair % 16;
         } else {

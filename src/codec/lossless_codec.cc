@@ -27,7 +27,7 @@ constexpr std::size_t states_bytes = kernel::rans_lanes * sizeof(std::uint32_t);
 
 HalfForm form_of(KvType type, bool is_key) {
   if (type == KvType::f16) return HalfForm::as_is;
-  return type == KvType::i16 && is_key ? HalfForm::pairs_less_reference : HalfForm::sign_last;
+  return type == KvType::i16 && is_key ? HalfForm::lines_less_reference : HalfForm::sign_last;
 }
 
 /// The 16-bit values of a page in the order in which they are coded: by kv head, then by tile. Of
@@ -97,13 +97,13 @@ class Halves {
   std::vector<std::uint16_t> means(Bytes page, std::uint32_t tokens_held) const {
     std::vector<std::int32_t> sums(reference_count());
     for (std::size_t part = 0; part < parts() && has_references(); ++part) {
-      const auto* row = reinterpret_cast<const std::int16_t*>(page.data() + offset(true, part));
-      std::int32_t* dims = sums.data() + part / tiles_.tiles() * shape_.head_dim;
-      for (std::size_t dim = 0; dim < shape_.head_dim; dim += 2, row += 2 * tile_tokens) {
-        for (std::size_t token = 0; token < tile_tokens; ++token) {
-          dims[dim] += row[2 * token];
-          dims[dim + 1] += row[2 * token + 1];
-        }
+      const auto* line = reinterpret_cast<const std::int16_t*>(page.data() + offset(true, part));
+      const auto* const end = line + tiles_.tile_values();
+      std::int32_t* const dims = sums.data() + part / tiles_.tiles() * shape_.head_dim;
+      constexpr std::size_t line_values = line_tokens * line_dims;
+      for (std::size_t dim = 0; line != end; line += line_values) {
+        for (std::size_t i = 0; i < line_values; ++i) dims[dim + i % line_dims] += line[i];
+        dim = (dim + line_dims) % shape_.head_dim;
       }
     }
     std::vector<std::uint16_t> means(sums.size());

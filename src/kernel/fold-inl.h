@@ -62,9 +62,11 @@ HEADRACE_INLINE void softmax_row(float* scores, typename Kv::Weight* weights, Fo
   for (std::uint32_t tile = range.first_tile; tile < range.end_tile; ++tile) {
     const std::uint32_t t = tile * lanes;
     F s = load(scores + t);
-    if (end < t + lanes) s = select_first(end > t ? end - t : 0, s, minus_infinity);
-    if (begin > t) s = select_first(begin - t, minus_infinity, s);
-    store(scores + t, s);
+    if (end < t + lanes || begin > t) {
+      if (end < t + lanes) s = select_first(end > t ? end - t : 0, s, minus_infinity);
+      if (begin > t) s = select_first(begin - t, minus_infinity, s);
+      store(scores + t, s);
+    }
     largest = max(largest, s);
   }
   const F maximum = set1(reduce_max(largest));
@@ -145,88 +147,64 @@ struct ChosenTiles {
   }
 };
 
-/// softmax_row() over some tiles. `excluded` [token]: 0, or -infinity for tokens that are not read.
-template <typename Kv>
-HEADRACE_INLINE void softmax_groups(float* scores, const float* excluded,
-                                    typename Kv::Weight* weights, const ChosenTiles& tiles,
-                                    float* state) {
-  F largest = set1(-__builtin_inff());
-  for (std::uint32_t run = 0; run < tiles.count; ++run) {
-    for (std::uint32_t t = tiles.runs[run].first_tile * lanes; t < tiles.runs[run].end_tile * lanes;
-         t += lanes) {
-      const F s = add(load(scores + t), load(excluded + t));
-      store(scores + t, s);
-      largest = max(largest, s);
-    }
-  }
-  const F maximum = set1(reduce_max(largest));
-  F sum = zero();
-  for (std::uint32_t run = 0; run < tiles.count; ++run) {
-    for (std::uint32_t t = tiles.runs[run].first_tile * lanes; t < tiles.runs[run].end_tile * lanes;
-         t += lanes) {
-      const F p = exp2_lanes(sub(load(scores + t), maximum));
-      Kv::store_weights(weights + t, p);
-      sum = add(sum, p);
-    }
-  }
-  alignas(64) float v[lanes];
-  store(v, maximum);
-  state[0] = v[0];
-  state[1] = reduce_add(sum);
-}
-
 template <typename Kv>
 HEADRACE_INLINE ByteRange keys_of(const PageHead& page, FoldRange tiles) {
   const std::size_t tile_bytes = Kv::key_tile_bytes(page.head_dim);
   return {page.k + tiles.first_tile * tile_bytes, (tiles.end_tile - tiles.first_tile) * tile_bytes};
 }
 
+/// Scores of some groups, one after the other, where a group shares its cache lines with its tile.
+template <typename Kv, int Vectors>
+HEADRACE_INLINE void group_scores(const FoldInput& in, TokenGroups chosen,
+                                  const std::byte* const* queries, float* out, std::size_t stride) {
+  constexpr bool is_one_stream = false;
+  const ChosenTiles tiles(chosen);
+  std::uint32_t asked_for = 0;  // groups, of their values
+  for (std::uint32_t run = 0; run < tiles.count; ++run) {
+    if (run + 1 < tiles.count) prefetch(keys_of<Kv>(in.page, tiles.runs[run + 1]));
+    std::uint32_t tile = tiles.runs[run].first_tile;
+    const std::uint32_t end = tiles.runs[run].end_tile;
+    for (; tile + Kv::score_tiles <= end; tile += Kv::score_tiles)
+      Kv::template scores<Vectors, Kv::score_tiles, is_one_stream>(in, tile, queries, out, stride);
+    for (; tile < end; ++tile)
+      Kv::template scores<Vectors, 1, is_one_stream>(in, tile, queries, out, stride);
+    for (; asked_for < chosen.count && chosen.group[asked_for] * group_tokens < end * lanes;
+         ++asked_for) {
+      prefetch(Kv::values_of(in.page, chosen.group[asked_for]));
+    }
+  }
+  for (int i = 0; i < Vectors; ++i) {
+    float* const scores = out + static_cast<std::size_t>(i) * stride;
+    for (std::uint32_t j = 0; j < chosen.count; ++j) {
+      std::memmove(scores + j * group_tokens, scores + chosen.group[j] * group_tokens,
+                   group_tokens * sizeof(float));
+    }
+  }
+}
+
+/// Scores and weights are those of the chosen tokens, one after the other. All of a page are in the
+/// order, and so in the lanes, in which fold_page() has them.
 template <typename Kv>
 static void fold_groups_as(const FoldInput& in, TokenGroups chosen, float* scratch, float* states) {
-  const ChosenTiles tiles(chosen);
   const std::uint32_t head_dim = in.page.head_dim;
   const std::size_t stride = in.page.tokens;
   const std::size_t state_stride = fold_state_floats(head_dim);
+  const std::uint32_t tokens = chosen.count * group_tokens;
   float* const scores = scratch;
   auto* const weights = Kv::weights_of(scratch, fold_vectors_max * stride);
-  float* const excluded = scratch + 2 * fold_vectors_max * stride;
-  for (std::uint32_t run = 0; run < tiles.count; ++run) {
-    for (std::uint32_t t = tiles.runs[run].first_tile * lanes; t < tiles.runs[run].end_tile * lanes;
-         t += lanes) {
-      store(excluded + t, set1(-__builtin_inff()));
-    }
-  }
-  for (std::uint32_t i = 0; i < chosen.count; ++i) {
-    for (std::uint32_t t = 0; t < group_tokens; ++t)
-      excluded[chosen.group[i] * group_tokens + t] = 0.0F;
-  }
-  std::uint32_t asked_for = 0;  // groups, of their values
   for (std::uint32_t first = 0; first < in.vectors; first += Kv::score_vectors) {
     with_count<Kv::score_vectors>(in.vectors - first, [&]<int Vectors>() {
-      constexpr bool is_one_stream = false;
       float* out = scores + first * stride;
-      for (std::uint32_t run = 0; run < tiles.count; ++run) {
-        if (run + 1 < tiles.count) prefetch(keys_of<Kv>(in.page, tiles.runs[run + 1]));
-        std::uint32_t tile = tiles.runs[run].first_tile;
-        const std::uint32_t end = tiles.runs[run].end_tile;
-        for (; tile + Kv::score_tiles <= end; tile += Kv::score_tiles) {
-          Kv::template scores<Vectors, Kv::score_tiles, is_one_stream>(in, tile, in.queries + first,
-                                                                       out, stride);
-        }
-        for (; tile < end; ++tile) {
-          Kv::template scores<Vectors, 1, is_one_stream>(in, tile, in.queries + first, out, stride);
-        }
-        for (; first == 0 && asked_for < chosen.count &&
-               chosen.group[asked_for] * group_tokens < end * lanes;
-             ++asked_for) {
-          prefetch(Kv::values_of(in.page, chosen.group[asked_for]));
-        }
+      if constexpr (Kv::keeps_groups_together) {
+        Kv::template group_scores<Vectors>(in, chosen, in.queries + first, out, stride);
+      } else {
+        group_scores<Kv, Vectors>(in, chosen, in.queries + first, out, stride);
       }
     });
   }
   for (std::uint32_t i = 0; i < in.vectors; ++i) {
-    softmax_groups<Kv>(scores + i * stride, excluded, weights + i * stride, tiles,
-                       states + i * state_stride);
+    softmax_row<Kv>(scores + i * stride, weights + i * stride, {0, (tokens + lanes - 1) / lanes}, 0,
+                    tokens, states + i * state_stride);
   }
   for (std::uint32_t first = 0; first < in.vectors; first += Kv::value_vectors) {
     with_count<Kv::value_vectors>(in.vectors - first, [&]<int Vectors>() {

@@ -401,6 +401,21 @@ TEST_P(Fold, OfChosenGroupsHasTheSameBitsAloneAndAmongOthers) {
   }
 }
 
+// Sums of 128 products of 13-bit integers just fit 32 bits.
+TEST_P(Fold, ScoresOfTheLargestIntegersDoNotOverflow) {
+  for (const std::uint32_t head_dim : head_dims) {
+    for (const float sign : {1.0F, -1.0F}) {
+      TestPage page(KvType::i16, 16, head_dim);
+      const std::vector<float> key(head_dim, 4095.0F);  // a scale of 1
+      page.store(table, 0, key, key);
+      const Reads reads = {0, 1};
+      const std::vector<std::vector<float>> query = {std::vector<float>(head_dim, sign * 4095.0F)};
+      const float score = partials(page, query, std::span(&reads, 1))[0];
+      EXPECT_EQ(score, sign * static_cast<float>(head_dim) * 4095.0F * 4095.0F) << head_dim;
+    }
+  }
+}
+
 TEST_P(Fold, HandlesTheLargestPages) {
   TestRandom random(43);
   for (const KvType type : kv_types) {
@@ -528,6 +543,8 @@ TEST_P(Fold, ATokenIsStoredInItsColumnOfKAndItsRowOfV) {
         const std::size_t plain_v = std::size_t{token} * head_dim + d;
         const std::size_t pair_k =
             ((std::size_t{token / 16} * (head_dim / 2) + d / 2) * 16 + token % 16) * 2 + d % 2;
+        const std::size_t line_k =
+            ((std::size_t{token / 4} * (head_dim / 8) + d / 8) * 4 + token % 4) * 8 + d % 8;
         const std::size_t pair_v = (std::size_t{token / 2} * head_dim + d) * 2 + token % 2;
         const std::size_t q8_tile = std::size_t{token / 16} * 16 * (head_dim + head_dim / 32 * 2);
         const std::size_t four_k = q8_tile + (std::size_t{d / 4} * 16 + token % 16) * 4 + d % 4;
@@ -551,7 +568,7 @@ TEST_P(Fold, ATokenIsStoredInItsColumnOfKAndItsRowOfV) {
             v = bf16_of(at(page.v_bytes, pair_v, std::uint16_t{}));
             break;
           case KvType::i16:
-            k = static_cast<float>(at(page.k_bytes, pair_k, std::int16_t{})) *
+            k = static_cast<float>(at(page.k_bytes, line_k, std::int16_t{})) *
                 bf16_of(at(page.k_bytes, behind + token, std::uint16_t{}));
             v = bf16_of(at(page.v_bytes, pair_v, std::uint16_t{}));
             break;

@@ -125,8 +125,8 @@ inline constexpr std::uint32_t fold_vectors_max = 12;
 constexpr std::size_t fold_state_floats(std::uint32_t head_dim) { return lanes + head_dim; }
 /// Floats of scratch that a fold over pages of `page_tokens` needs.
 constexpr std::size_t fold_scratch_floats(std::uint32_t page_tokens) {
-  // Scores, and weights in another type; and which tokens are read.
-  return (std::size_t{fold_vectors_max} * 2 + 1) * page_tokens;
+  // Scores, and weights in another type.
+  return std::size_t{fold_vectors_max} * 2 * page_tokens;
 }
 
 /// Tokens that are chosen together, in attention to a part of the tokens.
@@ -169,8 +169,8 @@ struct RansReader {
 enum class HalfForm : std::uint8_t {
   as_is,
   sign_last,             ///< rotated left by one: the exponent of a bf16 becomes the upper byte
-  pairs_less_reference,  ///< i16 keys, [dim / 2][16 tokens][2], less a reference of their dim; 128
-                         ///< more, so that the upper byte is the nearest and not the lower whole
+  lines_less_reference,  ///< i16 keys of a tile, less a reference of their dim; 128 more, so that
+                         ///< the upper byte is the nearest and not the lower whole
 };
 
 /// Bytes of a tile in 8 and in 4 bits: values, and a scale per token and 32 dims.
@@ -278,7 +278,7 @@ struct KernelTable {
   /// means nothing.
   bool (*rans_decode)(RansReader& reader, const std::uint32_t* table, std::size_t count,
                       std::uint8_t* out);
-  /// Splits `count` values into bytes. `references` [dims of the pairs], only for that form.
+  /// Splits `count` values into bytes. `references` [head_dim], only for that form.
   void (*split_halves)(HalfForm form, const std::uint16_t* values, std::size_t count,
                        const std::uint16_t* references, std::uint8_t* upper, std::uint8_t* lower);
   /// The way back.

@@ -119,6 +119,7 @@ struct Bf16Kv : SumTiles {
     const auto* v = reinterpret_cast<const std::uint16_t*>(in.page.v);
     for (std::uint32_t group = 0; group < chosen.count; ++group) {
       const std::uint32_t first = chosen.group[group] * group_tokens;
+      const Weight* const of_group = weights + std::size_t{group} * group_tokens;
       for (std::uint32_t t = first; t < first + group_tokens; t += 2) {
         Pairs values[Parts];
 #pragma GCC unroll 4
@@ -128,7 +129,7 @@ struct Bf16Kv : SumTiles {
         }
 #pragma GCC unroll 6
         for (int i = 0; i < Vectors; ++i) {
-          const Pairs p = set1_pair(weights + static_cast<std::size_t>(i) * stride + t);
+          const Pairs p = set1_pair(of_group + static_cast<std::size_t>(i) * stride + t - first);
 #pragma GCC unroll 4
           for (int j = 0; j < Parts; ++j) sums[i][j] = dot2(sums[i][j], p, values[j]);
         }

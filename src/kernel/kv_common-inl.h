@@ -36,6 +36,7 @@ HEADRACE_INLINE void prefetch(ByteRange range) {
 
 /// How many sums of a score and of a value are kept in registers at once.
 struct SumTiles {
+  static constexpr bool keeps_groups_together = false;
 #if defined(HEADRACE_ISA_AVX512)
   static constexpr int score_vectors = 6;
   static constexpr int score_tiles = 4;    // 4 keys and 24 sums in 32 registers

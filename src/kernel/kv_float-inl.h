@@ -127,6 +127,7 @@ struct FloatKv : SumTiles {
     }
     for (std::uint32_t group = 0; group < chosen.count; ++group) {
       const std::uint32_t first = chosen.group[group] * group_tokens;
+      const Weight* const of_group = weights + std::size_t{group} * group_tokens;
       for (std::uint32_t t = first; t < first + group_tokens; ++t) {
         F v[Parts];
 #pragma GCC unroll 4
@@ -136,7 +137,7 @@ struct FloatKv : SumTiles {
         }
 #pragma GCC unroll 6
         for (int i = 0; i < Vectors; ++i) {
-          const F p = set1(weights[static_cast<std::size_t>(i) * stride + t]);
+          const F p = set1(of_group[static_cast<std::size_t>(i) * stride + t - first]);
 #pragma GCC unroll 4
           for (int j = 0; j < Parts; ++j) sums[i][j] = fma(p, v[j], sums[i][j]);
         }

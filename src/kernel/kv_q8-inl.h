@@ -12,6 +12,7 @@ namespace headrace::kernel::HEADRACE_ISA {
 struct Q8Kv {
   using Weight = float;
   static constexpr std::uint32_t block = quant_block;
+  static constexpr bool keeps_groups_together = false;
 #if defined(HEADRACE_ISA_AVX512)
   static constexpr int score_vectors = 6;
   static constexpr int score_tiles = 2;  // 12 dot products, 12 sums, 2 keys
@@ -213,6 +214,7 @@ struct Q8Kv {
     }
     for (std::uint32_t group = 0; group < chosen.count; ++group) {
       const std::uint32_t first = chosen.group[group] * group_tokens;
+      const Weight* const of_group = weights + std::size_t{group} * group_tokens;
       std::byte* const v_tile = page.v + first / lanes * tile_bytes(page.head_dim);
       const auto* v = reinterpret_cast<const std::int8_t*>(v_tile) + d;
       float scales[blocks][lanes];
@@ -227,7 +229,7 @@ struct Q8Kv {
                                 static_cast<std::size_t>(j) * lanes);
         }
         for (int i = 0; i < Vectors; ++i) {
-          const float weight = weights[static_cast<std::size_t>(i) * stride + t];
+          const float weight = of_group[static_cast<std::size_t>(i) * stride + t - first];
           for (int b = 0; b < blocks; ++b) {
             const F p = set1(weight * scales[b][t % lanes]);
             sums[i][2 * b] = fma(p, values[2 * b], sums[i][2 * b]);

@@ -141,6 +141,12 @@ static bool rans_decode(RansReader& reader, const std::uint32_t* table, std::siz
   return true;
 }
 
+/// Of the dims in the line of keys that value `first` of a tile of `count` values begins.
+HEADRACE_INLINE const std::uint16_t* line_references(const std::uint16_t* references,
+                                                     std::size_t first, std::size_t count) {
+  return references + first % (count / I16Kv::tile_groups) / group_tokens;
+}
+
 /// Bits of a value in an order in which the upper byte is worth coding and the lower one is not.
 static void split_halves(HalfForm form, const std::uint16_t* values, std::size_t count,
                          const std::uint16_t* references, std::uint8_t* upper,
@@ -159,12 +165,13 @@ static void split_halves(HalfForm form, const std::uint16_t* values, std::size_t
       return split([&](std::size_t i) {
         return static_cast<std::uint16_t>(values[i] << 1 | values[i] >> 15);
       });
-    case HalfForm::pairs_less_reference:
+    case HalfForm::lines_less_reference:
       for (std::size_t first = 0; first < count; first += 2 * lanes) {
+        const std::uint16_t* dims = line_references(references, first, count);
         std::uint16_t row[2 * lanes];
         for (std::size_t i = 0; i < 2 * lanes; ++i) {
-          row[i] = static_cast<std::uint16_t>(values[first + i] -
-                                              references[first / lanes + i % 2] + 128U);
+          row[i] =
+              static_cast<std::uint16_t>(values[first + i] - dims[i % I16Kv::line_dims] + 128U);
         }
         for (std::size_t i = 0; i < 2 * lanes; ++i) {
           upper[first + i] = static_cast<std::uint8_t>(row[i] >> 8);
@@ -190,11 +197,12 @@ static void join_halves(HalfForm form, const std::uint8_t* upper, const std::uin
         values[i] = static_cast<std::uint16_t>(value >> 1 | value << 15);
       }
       return;
-    case HalfForm::pairs_less_reference:
+    case HalfForm::lines_less_reference:
       for (std::size_t first = 0; first < count; first += 2 * lanes) {
+        const std::uint16_t* dims = line_references(references, first, count);
         std::uint16_t row[2 * lanes];
         for (std::size_t i = 0; i < 2 * lanes; ++i) {
-          row[i] = static_cast<std::uint16_t>(references[first / lanes + i % 2] - 128U);
+          row[i] = static_cast<std::uint16_t>(dims[i % I16Kv::line_dims] - 128U);
         }
         for (std::size_t i = 0; i < 2 * lanes; ++i) {
           values[first + i] = static_cast<std::uint16_t>(value_of(first + i) + row[i]);

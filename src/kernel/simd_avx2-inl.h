@@ -132,10 +132,10 @@ HEADRACE_INLINE Int16Pairs load_int16_pairs(const std::uint16_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16))};
 }
-HEADRACE_INLINE Int16Pairs set1_int16_pair(const std::uint16_t* p) {
-  std::int32_t pair;
-  std::memcpy(&pair, p, 4);
-  return {_mm256_set1_epi32(pair), _mm256_set1_epi32(pair)};
+HEADRACE_INLINE Int16Pairs repeat_int16_pairs(const std::uint16_t* p) {
+  const __m256i pairs =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return {pairs, pairs};
 }
 HEADRACE_INLINE I dot2(I acc, Int16Pairs a, Int16Pairs b) {
   return {_mm256_add_epi32(acc.lo, _mm256_madd_epi16(a.lo, b.lo)),
@@ -197,6 +197,15 @@ HEADRACE_INLINE void transpose(F (&v)[16]) {
 }
 
 HEADRACE_INLINE I set1_i32(std::int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+HEADRACE_INLINE I sums_of_4(const I (&x)[4]) {
+  const auto sums = [](const I& a, const I& b) {
+    // Parts of lanes 0 and 2, then of 1 and 3: first of one operand, then of the other.
+    const __m256i mixed =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(a.lo, a.hi), _mm256_hadd_epi32(b.lo, b.hi));
+    return _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  };
+  return {sums(x[0], x[1]), sums(x[2], x[3])};
+}
 HEADRACE_INLINE F to_float(I x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
 HEADRACE_INLINE std::int32_t store_int8(std::int8_t* p, F x) {
   const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));

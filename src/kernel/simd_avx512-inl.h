@@ -112,7 +112,10 @@ struct Int16Pairs {
 HEADRACE_INLINE Int16Pairs load_int16_pairs(const std::uint16_t* p) {
   return {_mm512_loadu_si512(p)};
 }
-HEADRACE_INLINE Int16Pairs set1_int16_pair(const std::uint16_t* p) { return {set1_pair(p).v}; }
+/// The 4 pairs at `p`, four times.
+HEADRACE_INLINE Int16Pairs repeat_int16_pairs(const std::uint16_t* p) {
+  return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
 /// acc += a[0] * b[0] + a[1] * b[1]. Exact.
 HEADRACE_INLINE I dot2(I acc, Int16Pairs a, Int16Pairs b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(acc.v) : "v"(a.v), "v"(b.v));
@@ -159,6 +162,19 @@ HEADRACE_INLINE void transpose(F (&v)[16]) {
 }
 
 HEADRACE_INLINE I set1_i32(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
+/// Lane 4i + j: the sum of lanes 4j to 4j + 3 of x[i].
+HEADRACE_INLINE I sums_of_4(const I (&x)[4]) {
+  const auto halves = [](__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  };
+  const __m512i low = halves(x[0].v, x[1].v);
+  const __m512i high = halves(x[2].v, x[3].v);
+  // Lane 4j + i.
+  const __m512i sums =
+      _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return {_mm512_permutexvar_epi32(order, sums)};
+}
 HEADRACE_INLINE F to_float(I x) { return {_mm512_cvtepi32_ps(x.v)}; }
 /// Rounds to the nearest integer and narrows to 16 signed bytes; |x| <= 127. Returns their sum.
 HEADRACE_INLINE std::int32_t store_int8(std::int8_t* p, F x) {

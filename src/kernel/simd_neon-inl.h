@@ -138,11 +138,9 @@ HEADRACE_INLINE Int16Pairs load_int16_pairs(const std::uint16_t* p) {
   Int16Pairs r;
   HEADRACE_PARTS(vreinterpretq_s16_u16(vld1q_u16(p + 8 * i)));
 }
-HEADRACE_INLINE Int16Pairs set1_int16_pair(const std::uint16_t* p) {
-  std::int32_t pair;
-  std::memcpy(&pair, p, 4);
-  Int16Pairs r;
-  HEADRACE_PARTS(vreinterpretq_s16_s32(vdupq_n_s32(pair)));
+HEADRACE_INLINE Int16Pairs repeat_int16_pairs(const std::uint16_t* p) {
+  const int16x8_t pairs = vreinterpretq_s16_u16(vld1q_u16(p));
+  return {{pairs, pairs, pairs, pairs}};
 }
 HEADRACE_INLINE I dot2(I acc, Int16Pairs a, Int16Pairs b) {
   I r;
@@ -196,6 +194,10 @@ HEADRACE_INLINE void transpose(F (&v)[16]) {
 HEADRACE_INLINE I set1_i32(std::int32_t x) {
   I r;
   HEADRACE_PARTS(vdupq_n_s32(x));
+}
+HEADRACE_INLINE I sums_of_4(const I (&x)[4]) {
+  I r;
+  HEADRACE_PARTS(vpaddq_s32(vpaddq_s32(x[i].v[0], x[i].v[1]), vpaddq_s32(x[i].v[2], x[i].v[3])));
 }
 HEADRACE_INLINE F to_float(I x) {
   F r;

@@ -185,9 +185,10 @@ HEADRACE_INLINE Int16Pairs load_int16_pairs(const std::uint16_t* p) {
   std::memcpy(r.v, p, sizeof r.v);
   return r;
 }
-HEADRACE_INLINE Int16Pairs set1_int16_pair(const std::uint16_t* p) {
+/// The 4 pairs at `p`, four times.
+HEADRACE_INLINE Int16Pairs repeat_int16_pairs(const std::uint16_t* p) {
   Int16Pairs r;
-  for (int i = 0; i < 16; ++i) std::memcpy(r.v + 2 * i, p, 4);
+  for (int i = 0; i < 4; ++i) std::memcpy(r.v + 8 * i, p, 16);
   return r;
 }
 /// acc += a[0] * b[0] + a[1] * b[1]. Exact.
@@ -220,6 +221,15 @@ HEADRACE_INLINE void transpose(F (&v)[16]) {
 HEADRACE_INLINE I set1_i32(std::int32_t x) {
   I r;
   HEADRACE_LANES(x);
+}
+/// Lane 4i + j: the sum of lanes 4j to 4j + 3 of x[i].
+HEADRACE_INLINE I sums_of_4(const I (&x)[4]) {
+  I r;
+  for (int lane = 0; lane < 16; ++lane) {
+    const std::int32_t* four = x[lane / 4].v + lane % 4 * 4;
+    r.v[lane] = (four[0] + four[1]) + (four[2] + four[3]);
+  }
+  return r;
 }
 HEADRACE_INLINE F to_float(I x) {
   F r;

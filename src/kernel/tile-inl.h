@@ -39,7 +39,7 @@ HEADRACE_INLINE std::uint32_t tile_block_dims(std::uint32_t head_dim, std::uint3
   return head_dim - first < quant_block ? head_dim - first : quant_block;
 }
 
-// K is in this order already, up to pairs and fours. V has the dims in the lanes.
+// K is in this order already, up to pairs and fours, but for i16. V has the dims in the lanes.
 
 HEADRACE_INLINE float float_of_bits(std::uint32_t bits) {
   float x;
@@ -48,19 +48,19 @@ HEADRACE_INLINE float float_of_bits(std::uint32_t bits) {
 }
 
 template <typename Row>
-HEADRACE_INLINE void load_value_tile(std::uint32_t head_dim, float* v, Row row) {
+HEADRACE_INLINE void load_rows(std::uint32_t head_dim, float* x, Row row) {
   HEADRACE_FOR_LANES(d, head_dim) {
     F rows[lanes];
     for (std::uint32_t t = 0; t < lanes; ++t) rows[t] = row(t, d);
     transpose(rows);
-    for (std::uint32_t i = 0; i < lanes; ++i) store(v + std::size_t{d + i} * lanes, rows[i]);
+    for (std::uint32_t i = 0; i < lanes; ++i) store(x + std::size_t{d + i} * lanes, rows[i]);
   }
 }
 template <typename Write>
-HEADRACE_INLINE void store_value_tile(std::uint32_t head_dim, const float* v, Write write) {
+HEADRACE_INLINE void store_rows(std::uint32_t head_dim, const float* x, Write write) {
   HEADRACE_FOR_LANES(d, head_dim) {
     F rows[lanes];
-    for (std::uint32_t i = 0; i < lanes; ++i) rows[i] = load(v + std::size_t{d + i} * lanes);
+    for (std::uint32_t i = 0; i < lanes; ++i) rows[i] = load(x + std::size_t{d + i} * lanes);
     transpose(rows);
     for (std::uint32_t t = 0; t < lanes; ++t) write(t, d, rows[t]);
   }
@@ -72,7 +72,7 @@ static void load_float_tile(const PageHead& page, std::uint32_t tile, float* k, 
   for (std::uint32_t d = 0; d < page.head_dim; ++d) {
     store(k + std::size_t{d} * lanes, Element<Type>::read(page.k, first + std::size_t{d} * lanes));
   }
-  load_value_tile(page.head_dim, v, [&](std::uint32_t t, std::uint32_t d) {
+  load_rows(page.head_dim, v, [&](std::uint32_t t, std::uint32_t d) {
     return Element<Type>::read(page.v, first + std::size_t{t} * page.head_dim + d);
   });
 }
@@ -85,7 +85,7 @@ static void store_float_tile(const float* k, const float* v, std::uint32_t tile,
     Element<Type>::write(reinterpret_cast<Raw*>(page.k) + first + std::size_t{d} * lanes,
                          load(k + std::size_t{d} * lanes));
   }
-  store_value_tile(page.head_dim, v, [&](std::uint32_t t, std::uint32_t d, F row) {
+  store_rows(page.head_dim, v, [&](std::uint32_t t, std::uint32_t d, F row) {
     Element<Type>::write(
         reinterpret_cast<Raw*>(page.v) + first + std::size_t{t} * page.head_dim + d, row);
   });
@@ -95,7 +95,7 @@ static void store_float_tile(const float* k, const float* v, std::uint32_t tile,
 static void load_bf16_values(const PageHead& page, std::uint32_t tile, float* v) {
   const auto* values = reinterpret_cast<const std::uint32_t*>(page.v) +
                        std::size_t{tile} * (lanes / 2) * page.head_dim;
-  load_value_tile(page.head_dim, v, [&](std::uint32_t t, std::uint32_t d) {
+  load_rows(page.head_dim, v, [&](std::uint32_t t, std::uint32_t d) {
     const std::uint32_t* pairs = values + std::size_t{t / 2} * page.head_dim + d;
     alignas(64) float row[lanes];
     for (std::uint32_t i = 0; i < lanes; ++i) {
@@ -108,7 +108,7 @@ static void store_bf16_values(const float* v, std::uint32_t tile, const PageHead
   auto* values =
       reinterpret_cast<std::uint32_t*>(page.v) + std::size_t{tile} * (lanes / 2) * page.head_dim;
   std::uint16_t even[lanes] = {};
-  store_value_tile(page.head_dim, v, [&](std::uint32_t t, std::uint32_t d, F row) {
+  store_rows(page.head_dim, v, [&](std::uint32_t t, std::uint32_t d, F row) {
     if (t % 2 == 0) return store_bf16(even, row);
     std::uint16_t odd[lanes];
     store_bf16(odd, row);
@@ -142,19 +142,26 @@ static void store_bf16_tile(const float* k, const float* v, std::uint32_t tile,
   store_bf16_values(v, tile, page);
 }
 
+/// 16 dims of a token of i16 keys, from `d` on: half of them in each of two lines.
+HEADRACE_INLINE std::int16_t* i16_row(const PageHead& page, std::uint32_t tile, std::uint32_t t,
+                                      std::uint32_t d) {
+  return reinterpret_cast<std::int16_t*>(page.k) +
+         (std::size_t{tile} * lanes + t / group_tokens * group_tokens) * page.head_dim +
+         std::size_t{d} * group_tokens + t % group_tokens * I16Kv::line_dims;
+}
+static constexpr std::size_t i16_line_values = group_tokens * I16Kv::line_dims;
+
 static void load_i16_tile(const PageHead& page, std::uint32_t tile, float* k, float* v) {
-  const F scales = load_bf16(I16Kv::scales_of(page) + std::size_t{tile} * lanes);
-  const auto* keys = reinterpret_cast<const std::uint32_t*>(page.k) +
-                     std::size_t{tile} * (lanes / 2) * page.head_dim;
-  for (std::uint32_t d = 0; d < page.head_dim; d += 2, keys += lanes, k += 2 * lanes) {
-    alignas(64) float values[2 * lanes];
-    for (std::uint32_t i = 0; i < lanes; ++i) {
-      values[i] = static_cast<float>(static_cast<std::int32_t>(keys[i] << 16) >> 16);
-      values[lanes + i] = static_cast<float>(static_cast<std::int32_t>(keys[i]) >> 16);
+  const std::uint16_t* scales = I16Kv::scales_of(page) + std::size_t{tile} * lanes;
+  load_rows(page.head_dim, k, [&](std::uint32_t t, std::uint32_t d) {
+    const std::int16_t* at = i16_row(page, tile, t, d);
+    alignas(64) float row[lanes];
+    for (std::uint32_t i = 0; i < I16Kv::line_dims; ++i) {
+      row[i] = static_cast<float>(at[i]);
+      row[I16Kv::line_dims + i] = static_cast<float>(at[i16_line_values + i]);
     }
-    store(k, mul(load(values), scales));
-    store(k + lanes, mul(load(values + lanes), scales));
-  }
+    return mul(load(row), set1(bf16_value(scales[t])));
+  });
   load_bf16_values(page, tile, v);
 }
 static void store_i16_tile(const float* k, const float* v, std::uint32_t tile,
@@ -163,27 +170,21 @@ static void store_i16_tile(const float* k, const float* v, std::uint32_t tile,
   for (std::uint32_t d = 0; d < page.head_dim; ++d) {
     largest = max(largest, abs(load(k + std::size_t{d} * lanes)));
   }
-  alignas(64) float steps[lanes];
-  store(steps, largest);
+  alignas(64) float inverse[lanes];
+  store(inverse, largest);
   std::uint16_t* scales = I16Kv::scales_of(page) + std::size_t{tile} * lanes;
   for (std::uint32_t i = 0; i < lanes; ++i) {
-    scales[i] = bf16_not_below(steps[i] / I16Kv::largest_value);
+    scales[i] = bf16_not_below(inverse[i] / I16Kv::largest_value);
     const float step = bf16_value(scales[i]);
-    steps[i] = step > 0x1p-120F ? 1.0F / step : 0.0F;
+    inverse[i] = step > 0x1p-120F ? 1.0F / step : 0.0F;
   }
-  const F inverse = load(steps);
-  auto* keys =
-      reinterpret_cast<std::uint32_t*>(page.k) + std::size_t{tile} * (lanes / 2) * page.head_dim;
-  for (std::uint32_t d = 0; d < page.head_dim; d += 2, keys += lanes, k += 2 * lanes) {
-    std::int16_t first[lanes];
-    std::int16_t second[lanes];
-    store_int16(first, mul(load(k), inverse));
-    store_int16(second, mul(load(k + lanes), inverse));
-    for (std::uint32_t i = 0; i < lanes; ++i) {
-      keys[i] = static_cast<std::uint16_t>(first[i]) |
-                static_cast<std::uint32_t>(static_cast<std::uint16_t>(second[i])) << 16;
-    }
-  }
+  store_rows(page.head_dim, k, [&](std::uint32_t t, std::uint32_t d, F row) {
+    std::int16_t values[lanes];
+    store_int16(values, mul(row, set1(inverse[t])));
+    std::int16_t* at = i16_row(page, tile, t, d);
+    std::memcpy(at, values, sizeof values / 2);
+    std::memcpy(at + i16_line_values, values + I16Kv::line_dims, sizeof values / 2);
+  });
   store_bf16_values(v, tile, page);
 }
 
@@ -228,7 +229,7 @@ static void load_q8_tile(const PageHead& page, std::uint32_t tile, float* k, flo
     store(k + std::size_t{d} * lanes,
           mul(load_int8(row), load_f16(Q8Kv::scales_of(k_tile, head_dim, d))));
   }
-  load_value_tile(head_dim, v, [&](std::uint32_t t, std::uint32_t d) {
+  load_rows(head_dim, v, [&](std::uint32_t t, std::uint32_t d) {
     return load_int8(reinterpret_cast<const std::int8_t*>(v_tile) + std::size_t{t} * head_dim + d);
   });
   for (std::uint32_t d = 0; d < head_dim; ++d) {

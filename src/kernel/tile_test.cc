@@ -208,7 +208,7 @@ TEST_P(Tiles, HalvesThatWereSplitJoinAgain) {
   std::vector<std::uint16_t> in(count);
   for (std::uint16_t& value : in) value = static_cast<std::uint16_t>(random.bits());
   for (const HalfForm form :
-       {HalfForm::as_is, HalfForm::sign_last, HalfForm::pairs_less_reference}) {
+       {HalfForm::as_is, HalfForm::sign_last, HalfForm::lines_less_reference}) {
     std::vector<std::uint8_t> upper(count);
     std::vector<std::uint8_t> lower(count);
     std::vector<std::uint16_t> out(count);

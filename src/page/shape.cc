@@ -6,12 +6,13 @@
 namespace headrace {
 namespace {
 
-/// Arrays of 16 tokens, one after the other, with `unit` bytes a token: clears the tokens of each
-/// from `first` on.
-void clear_lanes(std::byte* arrays, std::uint64_t count, std::uint32_t unit, std::uint32_t first) {
-  if (first >= tile_tokens) return;
+/// Arrays of `tokens` tokens, one after the other, with `unit` bytes a token: clears the tokens of
+/// each from `first` on.
+void clear_lanes(std::byte* arrays, std::uint64_t count, std::uint32_t unit, std::uint32_t first,
+                 std::uint32_t tokens = tile_tokens) {
+  if (first >= tokens) return;
   for (std::uint64_t i = 0; i < count; ++i) {
-    std::memset(arrays + (i * tile_tokens + first) * unit, 0, (tile_tokens - first) * unit);
+    std::memset(arrays + (i * tokens + first) * unit, 0, (tokens - first) * unit);
   }
 }
 
@@ -44,7 +45,11 @@ void clear_tokens(const PageShape& shape, std::uint32_t first_token, MutableByte
           break;
         case KvType::i16:
           clear_lanes(k + std::uint64_t{shape.tokens} * dim * 2 + before * 2, 1, 2, first);
-          [[fallthrough]];
+          for (std::uint32_t token = 0; token < tile_tokens; token += line_tokens) {
+            clear_lanes(k + std::uint64_t{before + token} * dim * 2, dim / line_dims, line_dims * 2,
+                        first > token ? first - token : 0, line_tokens);
+          }
+          break;
         case KvType::bf16:
           clear_lanes(k + std::uint64_t{before} * dim * 2, dim / 2, 4, first);
           break;

@@ -6,7 +6,9 @@
 //   V: [token][dim]            a value sum: one pass over the tokens, dim in the lanes
 // where a tile is 16 tokens. bf16 keeps pairs together, for the machine's dot products of pairs:
 //   K: [tile][dim / 2][16 tokens][2]    V: [token / 2][dim][2]
-// i16 does the same, with the scales of the keys [tile][16 tokens] behind K,
+// i16 has the same V and keeps 4 tokens together, in lines of 64 bytes, which can be read alone,
+// with the scales of all keys behind K:
+//   K: [token / 4][dim / 8][4 tokens][8], scales [token]
 // and q8 keeps fours, with the scales of 32 values behind each tile:
 //   K: [tile]{[dim / 4][16 tokens][4], scales [dim / 32][16 tokens]}
 //   V: [tile]{[16 tokens][dim],        scales [dim / 32][16 tokens]}
@@ -20,6 +22,9 @@
 namespace headrace {
 
 inline constexpr std::uint32_t tile_tokens = 16;
+/// What shares a line of i16 keys.
+inline constexpr std::uint32_t line_tokens = 4;
+inline constexpr std::uint32_t line_dims = 8;
 
 struct PageShape {
   std::uint32_t tokens = 0;  ///< multiple of tile_tokens

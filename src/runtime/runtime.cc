@@ -15,7 +15,7 @@ namespace {
 
 /// Grows with every change of a kernel or of the graph that alters a bit of K or V: pages of a
 /// version before are not those that this one would compute.
-constexpr std::uint32_t numerics_version = 1;
+constexpr std::uint32_t numerics_version = 2;
 
 /// Of what the bytes of pages depend on besides the model file and the shape of a page.
 Digest128 numerics_digest(const Model& model) {
