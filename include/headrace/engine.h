@@ -83,10 +83,16 @@ struct KvStats {
   std::uint64_t pages_filled_by_replay = 0;  ///< recomputed, because the stored copy did not verify
   std::uint64_t pages_damaged = 0;           ///< loads that failed verification
   std::uint64_t disk_bytes_peak = 0;
-  std::uint64_t recall_choices = 0;  ///< one per step of recall, layer and kv head
+  std::uint64_t recall_choices = 0;  ///< one per step of recall, layer and kv head, or
+                                     ///< for all kv heads (recall_by_layer)
   double recall_tokens_read = 0;     ///< per choice, on average
   double recall_mass_left_out = 0;   ///< the share of attention that was not read, likewise, as
                                      ///< estimated
+  /// Groups of 8 tokens that recall read, all layers, and those of them that were not in memory.
+  /// Only where not everything fits into memory.
+  std::uint64_t recall_groups_read = 0;
+  std::uint64_t recall_groups_loaded = 0;
+  std::uint64_t recall_bytes_loaded = 0;  ///< group by group
 };
 
 /// The outcome of one generation.
@@ -100,6 +106,10 @@ struct Generation {
   std::uint32_t guesses_kept = 0;    ///< those of them that the model would have drawn
   double prefill_seconds = 0;
   double decode_seconds = 0;
+  // Of single steps behind the first token: half of them, 90 % and 99 % took no longer. 0: none.
+  double step_seconds_p50 = 0;
+  double step_seconds_p90 = 0;
+  double step_seconds_p99 = 0;
   double prefill_tokens_per_second() const {
     return prefill_seconds > 0 ? prompt_tokens / prefill_seconds : 0;
   }

@@ -77,6 +77,9 @@ struct AttentionOptions {
   float recall_share = 2e-4F;
   /// Neighbouring tokens that are chosen together: 4, 8 or 16.
   std::uint32_t recall_group = 4;
+  /// One choice for all kv heads of a layer instead of one for each: fewer tokens are in use at
+  /// once, so less memory holds them, and the answer is a little further from exact.
+  bool recall_by_layer = false;
   std::uint32_t recall_first = 16;    ///< tokens at the beginning that are always read
   std::uint32_t recall_newest = 128;  ///< tokens at the end that are always read, at least
 };

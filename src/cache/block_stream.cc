@@ -7,9 +7,10 @@ namespace headrace {
 
 void BlockStream::start(PageStore& store, PageTable& table, FillQueue* fills, std::uint32_t layer,
                         std::uint32_t position, std::uint32_t end,
-                        std::span<const std::uint8_t> wanted) {
+                        std::span<const std::uint8_t> wanted, std::span<const std::uint8_t> parts) {
   finish();
   wanted_ = wanted;
+  parts_ = parts;
   store_ = &store;
   table_ = &table;
   fills_ = fills;
@@ -32,6 +33,10 @@ Result<std::span<const PageView>> BlockStream::next() {
   for (; table_->first_position(block_) < end_; ++block_) {
     if (!wanted_.empty() && wanted_[block_] == 0) continue;
     const std::uint32_t first = table_->first_position(block_);
+    if (!parts_.empty() && parts_[block_] != 0) {
+      batch_.push_back({first, block_tokens, nullptr});
+      continue;
+    }
     const PageEntry& page = table_->page(layer_, block_);
     if (fills_ != nullptr) {
       store_->reap();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cache/group_cache.h"
 #include "cache/page_store.h"
 #include "codec/key_sketch.h"
 
@@ -72,10 +73,10 @@ std::uint64_t sketches_bytes(const PageStoreOptions& options) {
 /// per slot.
 std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t slots) {
   // The policy of the pool notes blocks.
-  const std::uint64_t bytes_per_slot =
-      256 + cache_policy_bytes(options.policy, 0) / options.layers + 1;
-  const std::uint64_t table =
-      PageTable::bytes(blocks_of(options)) + options.context * sizeof(TokenId);
+  const std::uint64_t bytes_per_slot = 256 + GroupCache::bytes_per_slot(options) +
+                                       cache_policy_bytes(options.policy, 0) / options.layers + 1;
+  const std::uint64_t table = PageTable::bytes(blocks_of(options)) +
+                              options.context * sizeof(TokenId) + GroupCache::bytes(options);
   const std::uint64_t block = BlockIndex::block_bytes(options.layers, options.shape.tokens);
   return sequences_with_rebuild(options) * table + index_blocks(options) * block +
          cache_policy_bytes(options.policy, index_blocks(options)) +

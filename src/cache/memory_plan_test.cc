@@ -238,7 +238,9 @@ TEST(MemoryPlan, RecallHasRoomForTheSketchesOfAllBlocksInUse) {
   const MemoryPlan recall = plan_memory(options).value();
   EXPECT_GE(recall.sketches, recall.blocks_max);
   EXPECT_EQ(recall.bookkeeping_bytes - exact.bookkeeping_bytes,
-            std::uint64_t{recall.sketches} * options.layers * key_sketch_bytes(options.shape));
+            std::uint64_t{recall.sketches} * options.layers * key_sketch_bytes(options.shape) +
+                options.sequences * GroupCache::bytes(options) +
+                recall.slots * GroupCache::bytes_per_slot(options));
   options.memory_bytes = exact.limit_bytes / 2;
   const MemoryPlan bounded = plan_memory(options).value();
   EXPECT_LE(planned_bytes(bounded), options.memory_bytes);

@@ -130,7 +130,7 @@ void PageStore::admit_rebuild() {
 
 std::uint32_t PageStore::slots_available() const {
   const std::size_t leaving = (tiers_.empty() ? 0 : tracked_.size()) + unused_resident_pages_;
-  return pool_.free_slots() + static_cast<std::uint32_t>(leaving);
+  return pool_.free_slots() + slots_lent() + static_cast<std::uint32_t>(leaving);
 }
 
 PageIdentity PageStore::identity(const Block& block, std::uint32_t layer) const {
@@ -231,6 +231,7 @@ Result<void> PageStore::make_room(std::uint32_t slots) {
     }
     if (!write_error_.ok()) break;
     if (!anything_in_flight()) {  // else a tier's queue may be full for now
+      if (take_back_slots()) continue;
       return Error{ErrorCode::out_of_budget, "the KV memory of " +
                                                  format_byte_count(budget_.limit_bytes()) +
                                                  " is taken by the open pages of other sequences; "
@@ -278,6 +279,24 @@ bool PageStore::let_used_page_leave() {
   const std::optional<PageId> lasting = policy_->victim();
   const std::optional<PageId> victim = lasting ? lasting : windowed_policy_->victim();
   return victim && let_page_leave(*tracked_.at(*victim), victim->layer);
+}
+
+bool PageStore::take_back_slots() {
+  if (lent_ == 0) return false;
+  for (SlotBorrower* const borrower : borrowers_) borrower->give_back();
+  return true;
+}
+
+std::uint32_t PageStore::slots_to_lend(std::uint32_t slots_kept_free) const {
+  std::uint64_t kept = slots_kept_free;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
+    const std::uint32_t window = options_.window(layer);
+    kept += std::uint64_t{live_sequences_} *
+            (1 + (window == 0 ? 0 : window / options_.shape.tokens + 1));
+  }
+  const std::uint64_t slots = pool_.slots();
+  return static_cast<std::uint32_t>((slots - std::min(slots, kept)) /
+                                    std::max(live_sequences_, 1U));
 }
 
 bool PageStore::let_unused_page_leave() {

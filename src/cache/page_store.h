@@ -83,6 +83,13 @@ struct PageStoreOptions {
 /// What a codec made of a page.
 using EncodedPage = std::vector<std::byte>;
 
+/// Has slots of the pool for what is read of pages elsewhere, and can do without.
+class SlotBorrower {
+ public:
+  virtual ~SlotBorrower() = default;
+  virtual void give_back() = 0;
+};
+
 class PageStore {
  public:
   /// Errors: out_of_budget (the limit is below what one step needs; the message says how much that
@@ -106,8 +113,18 @@ class PageStore {
     return !tiers_.empty() && options_.has_windows() ? options_.layers : 0;
   }
   std::uint32_t blocks_max() const { return blocks_max_; }
-  /// Slots that make_room() can provide: the free ones and those of pages that may leave.
+  /// Slots that make_room() can provide: the free ones, those of pages that may leave, and what is
+  /// lent.
   std::uint32_t slots_available() const;
+
+  /// Borrowers give back all they have when make_room() finds nothing else.
+  void add_borrower(SlotBorrower& borrower) { borrowers_.push_back(&borrower); }
+  void remove_borrower(SlotBorrower& borrower) { std::erase(borrowers_, &borrower); }
+  void note_lent(std::int32_t slots) { lent_ += slots; }
+  std::uint32_t slots_lent() const { return static_cast<std::uint32_t>(lent_); }
+  /// Most that one sequence may borrow, so that as many others have as much, besides what all need
+  /// to go on: the block under way, whose slots the next one gets, and pages in windows.
+  std::uint32_t slots_to_lend(std::uint32_t slots_kept_free) const;
 
   /// A new limit of memory, from now on. Pages leave the pool where it is lower. Errors:
   /// out_of_budget (below what a step needs, or what is in use cannot leave), io; then the old one
@@ -182,6 +199,12 @@ class PageStore {
   /// Starts to read a stored page into `slot`. `done` is called from reap() or wait(). False: the
   /// queue is full, or the tier does not have the page any more (then done was called).
   bool start_load(Block& block, std::uint32_t layer, SlotIndex slot, Done done);
+  /// Whether read_group() may find this page.
+  bool is_stored_in_groups(const PageEntry& page) const;
+  /// Reads one group of a page from disk (codec/group_layout.h), verified. Any thread. Errors:
+  /// those of DiskTier::read_groups().
+  Result<void> read_group(const Block& block, std::uint32_t layer, std::uint32_t group,
+                          MutableBytes out) const;
   /// Writes a page of a sealed block from `slot` and waits until a tier has it.
   Result<void> store(Block& block, std::uint32_t layer, SlotIndex slot);
   // Sessions, and what else outlives the process (options.keep_disk).
@@ -241,6 +264,7 @@ class PageStore {
   bool let_page_leave(Block& block, std::uint32_t layer);
   bool let_unused_page_leave();
   bool let_used_page_leave();
+  bool take_back_slots();
   bool free_disk_room();
   /// `attempt`, again and again while it finds the disk full and blocks that nobody uses can go.
   Result<void> making_disk_room(const std::function<Result<void>()>& attempt);
@@ -329,6 +353,8 @@ class PageStore {
   std::unordered_map<BlockId, Block*> sealed_;
   std::uint32_t unused_resident_pages_ = 0;
   std::int32_t streaming_ = 0;
+  std::int32_t lent_ = 0;
+  std::vector<SlotBorrower*> borrowers_;
   FillCosts costs_;
   // Of the loads since none was in flight.
   std::uint32_t loads_in_flight_ = 0;

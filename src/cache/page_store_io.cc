@@ -110,6 +110,15 @@ bool PageStore::start_load(Block& block, std::uint32_t layer, SlotIndex slot, Do
   return false;
 }
 
+bool PageStore::is_stored_in_groups(const PageEntry& page) const {
+  return disk_ != nullptr && (page.stored & disk_bit()) != 0;
+}
+
+Result<void> PageStore::read_group(const Block& block, std::uint32_t layer, std::uint32_t group,
+                                   MutableBytes out) const {
+  return disk_->read_groups(identity(block, layer), block.pages[layer].checksum, group, 1, out);
+}
+
 /// Loads run many at a time, so what is measured is how much came while any was in flight.
 void PageStore::note_load(std::size_t tier, bool is_start) {
   if (is_start) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/no_memory.h"
+#include "codec/group_layout.h"
 #include "page/shape.h"
 
 namespace headrace {
@@ -86,10 +87,26 @@ Result<void> SequenceCache::begin(std::uint32_t rows) {
 Result<void> SequenceCache::reserve(std::uint32_t rows) {
   HEADRACE_CHECK(rows > 0 && position() + rows <= store_.options().context,
                  "a step outside the context");
-  HEADRACE_TRY(reserve_blocks(table_.block_of(position() + rows - 1) + 1));
   step_rows_ = rows;
+  HEADRACE_TRY(reserve_blocks(table_.block_of(position() + rows - 1) + 1));
+  HEADRACE_TRY(prepare_groups());
   stream_.forget_lost();  // of a step before; in a shared one this stream may never start
   return {};
+}
+
+/// Steps that read everything have no use for groups, and need the slots.
+Result<void> SequenceCache::prepare_groups() {
+  if (!recalls() || store_.holds_everything() || !GroupCache::is_possible(store_.options())) {
+    groups_.reset();
+    return {};
+  }
+  if (groups_ == nullptr) groups_ = std::make_unique<GroupCache>(store_, table_.blocks_max());
+  return groups_->grow(slots_kept_free());
+}
+
+std::uint32_t SequenceCache::stream_slots() const {
+  constexpr std::uint32_t recall_stream_slots = 8;
+  return recalls() ? std::min(store_.stream_slots(), recall_stream_slots) : store_.stream_slots();
 }
 
 /// Open blocks up to `blocks_needed`, with slots.
@@ -113,6 +130,7 @@ Result<void> SequenceCache::reserve_blocks(std::uint32_t blocks_needed) {
 
 void SequenceCache::start(std::uint32_t slots) {
   if (store_.holds_everything()) return;
+  slots = std::min(slots, stream_slots());
   // In recall a layer says itself what it needs.
   const std::uint32_t layers = recalls() ? 0 : table_.layers();
   fills_ = std::make_unique<FillQueue>(store_, table_, layers, position(), table_.blocks(), slots);
@@ -146,7 +164,8 @@ Result<std::optional<RecallView>> SequenceCache::recall(std::uint32_t layer) {
   const std::uint32_t first = table_.first_position(last);
   const PageView newest = {first, position() + 1 - first,
                            store_.pool().data(*table_.page(layer, last).slot)};
-  return std::optional<RecallView>({&store_.options().attention, sketches_, newest});
+  return std::optional<RecallView>(
+      {&store_.options().attention, sketches_, newest, groups_ != nullptr});
 }
 
 /// Those of all full blocks. Blocks that come from another text, or from disk, have none yet. What
@@ -164,7 +183,10 @@ Result<void> SequenceCache::find_sketches(std::uint32_t layer) {
     are_complete = are_complete && !lacks_one;
   }
   if (are_complete) return {};
-  PageStream& pages = attend(layer, unsketched_);
+  if (fills_ != nullptr) fills_->fill_layer(layer, unsketched_);
+  stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_,
+                unsketched_);
+  PageStream& pages = stream_;
   while (true) {
     HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
     if (batch.empty()) return {};
@@ -176,9 +198,34 @@ Result<void> SequenceCache::find_sketches(std::uint32_t layer) {
   }
 }
 
-PageStream& SequenceCache::attend(std::uint32_t layer, std::span<const std::uint8_t> wanted) {
-  if (fills_ != nullptr) fills_->fill_layer(layer, wanted);
-  stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_, wanted);
+std::size_t SequenceCache::choose(std::uint32_t layer, const TokenChoice& choice) {
+  choice_ = choice;
+  parts_.assign(choice.blocks.size(), 0);
+  if (groups_ == nullptr) return 0;
+  for (std::uint32_t i = 0; i < parts_.size(); ++i) {
+    const PageEntry& page = table_.page(layer, i);
+    const bool has_groups = choice.blocks[i] != 0 && sketches_[i] != nullptr;
+    parts_[i] = has_groups && !page.slot && store_.is_stored_in_groups(page);
+  }
+  // What has no sketch is read whole: the block under way.
+  for (std::uint32_t i = 0; i < parts_.size(); ++i) {
+    if (choice.blocks[i] != 0 && sketches_[i] == nullptr) {
+      const std::uint32_t first = table_.first_position(i);
+      store_.counters().recall_groups_read +=
+          group_count(std::min(shape().tokens, position() + 1 - first));
+    }
+  }
+  return groups_->choose(layer, choice, table_, parts_);
+}
+
+PageStream& SequenceCache::attend_chosen(std::uint32_t layer) {
+  if (groups_ != nullptr) groups_->end_loads(parts_);
+  whole_.assign(choice_.blocks.begin(), choice_.blocks.end());
+  for (std::size_t i = 0; i < whole_.size(); ++i)
+    if (parts_[i] != 0) whole_[i] = 0;
+  if (fills_ != nullptr) fills_->fill_layer(layer, whole_);
+  stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_,
+                choice_.blocks, parts_);
   return stream_;
 }
 
@@ -233,6 +280,7 @@ bool SequenceCache::can_replay(const PagePlace& lost) const {
 
 void SequenceCache::abort() {
   end_step();
+  groups_.reset();  // a replay may need the slots
   drop_empty_blocks();
 }
 

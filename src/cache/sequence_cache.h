@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/fill_queue.h"
+#include "cache/group_cache.h"
 #include "cache/page_store.h"
 #include "page/page_stream.h"
 
@@ -27,9 +28,11 @@ class BlockStream final : public PageStream {
  public:
   /// Pages that rows from `position` on read, up to `end`, the first position that is not read.
   /// `fills` may be null when every page has a slot.
-  /// `wanted`: [block] which ones to yield, not 0; empty: all.
+  /// `wanted`: [block] which ones to yield, not 0; empty: all. `parts`: [block] which ones to yield
+  /// without data.
   void start(PageStore& store, PageTable& table, FillQueue* fills, std::uint32_t layer,
-             std::uint32_t position, std::uint32_t end, std::span<const std::uint8_t> wanted = {});
+             std::uint32_t position, std::uint32_t end, std::span<const std::uint8_t> wanted = {},
+             std::span<const std::uint8_t> parts = {});
   /// One more page at the end, which no table knows: the one under replay.
   void set_last_page(const PageView& page) { last_page_ = page; }
 
@@ -49,6 +52,7 @@ class BlockStream final : public PageStream {
   std::uint32_t end_ = 0;
   std::uint32_t block_ = 0;
   std::span<const std::uint8_t> wanted_;
+  std::span<const std::uint8_t> parts_;
   std::optional<PageView> last_page_;
   std::optional<PagePlace> lost_;
   std::vector<PageView> batch_;
@@ -116,7 +120,13 @@ class SequenceCache final : public SequenceKv {
   std::span<const RowSlice> rows(std::uint32_t layer) override;
   PageStream& attend(std::uint32_t layer) override;
   Result<std::optional<RecallView>> recall(std::uint32_t layer) override;
-  PageStream& attend(std::uint32_t layer, std::span<const std::uint8_t> wanted) override;
+  std::size_t choose(std::uint32_t layer, const TokenChoice& choice) override;
+  void load_group(std::size_t index) override { groups_->load(index); }
+  PageStream& attend_chosen(std::uint32_t layer) override;
+  void copy_groups(const PageView& view, std::uint32_t kv_head,
+                   std::span<const std::uint16_t> groups, std::byte* page) const override {
+    groups_->copy(table_.block_of(view.first_position), kv_head, groups, page);
+  }
 
   PageTable& table() { return table_; }
   const SequenceOptions& options() const { return options_; }
@@ -144,10 +154,13 @@ class SequenceCache final : public SequenceKv {
     return recalled_from_ && *recalled_from_ < end;
   }
   Result<void> find_sketches(std::uint32_t layer);
+  Result<void> prepare_groups();
   bool fill_copy(Block& from, Block& to);
   std::uint64_t bytes_needed() const;
+  /// Through which pages stream. Recall keeps what it reads in memory, and streams little.
+  std::uint32_t stream_slots() const;
   std::uint32_t slots_kept_free() const {
-    return store_.stream_slots() + (is_rebuild_ ? 0 : store_.rebuild_slots());
+    return stream_slots() + (is_rebuild_ ? 0 : store_.rebuild_slots());
   }
 
   PageStore& store_;
@@ -165,6 +178,10 @@ class SequenceCache final : public SequenceKv {
   // [block] of the layer under way.
   std::vector<const std::byte*> sketches_;
   std::vector<std::uint8_t> unsketched_;
+  TokenChoice choice_;
+  std::vector<std::uint8_t> parts_;     // [block]: its groups are in groups_
+  std::vector<std::uint8_t> whole_;     // [block]: chosen from, and needed as a page
+  std::unique_ptr<GroupCache> groups_;  // while steps of recall follow each other
   std::unique_ptr<FillQueue> fills_;
   BlockStream stream_;
   std::vector<RowSlice> slices_;

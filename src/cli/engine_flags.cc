@@ -170,6 +170,13 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
                   "Neighbouring tokens that recall chooses together: 4 (default), 8 or 16")
       ->type_name("N")
       ->group(attention);
+  command
+      .add_option("--recall-choice", recall_choice_,
+                  "Who chooses in recall: each kv head (head, default), or all of a layer together "
+                  "(layer), so that fewer tokens must be in memory at once")
+      ->check(CLI::IsMember({"head", "layer"}))
+      ->type_name("WHO")
+      ->group(attention);
 
   const std::string speed = "Speed (never changes the answer)";
   command.add_option("--threads", options_.threads, "Threads that compute (default: one per core)")
@@ -184,6 +191,7 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
 Result<EngineOptions> EngineFlags::options() const {
   EngineOptions options = options_;
   if (attention_ == "recall") options.attention.mode = AttentionMode::recall;
+  options.attention.recall_by_layer = recall_choice_ == "layer";
   options.kv.disk_direct = disk_io_ == "direct";
   options.sequences = 1;  // every command works on one at a time
   if (!kv_type_.empty()) {

@@ -46,6 +46,7 @@ class EngineFlags {
   std::string kv_type_;
   std::string disk_io_;
   std::string attention_;
+  std::string recall_choice_;
   bool keep_ = true;
 };
 

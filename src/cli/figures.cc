@@ -25,6 +25,12 @@ std::string format_count(std::uint64_t count) {
   return text;
 }
 
+std::string format_fixed(double value, int decimals) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
 std::string format_seconds(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "-";
   if (seconds < 9.995) return format_number(seconds, 2) + " s";

@@ -11,6 +11,8 @@ namespace headrace {
 
 /// "7,012"
 std::string format_count(std::uint64_t count);
+/// With so many digits behind the point.
+std::string format_fixed(double value, int decimals);
 /// "0.42 s", "17.0 s", "3 min 20 s", "2 h 05 min"
 std::string format_seconds(double seconds);
 /// "9.31 tok/s", "40.2 tok/s", "1,203 tok/s"; "-" where nothing was measured

@@ -12,6 +12,7 @@
 #include "cli/figures.h"
 #include "cli/progress.h"
 #include "cli/prompt_text.h"
+#include "cli/run_report.h"
 #include "cli/score_text.h"
 
 namespace headrace {
@@ -36,12 +37,6 @@ struct PerplexityFlags {
   std::uint32_t chunks = 0, last_tokens = 0, decoded_tokens = 0;
   bool json = false;
 };
-
-std::string format_fixed(double value, int decimals) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
-  return text;
-}
 
 std::string to_json(const TextScore& result, const KvStats& kv) {
   const Score& score = result.score;
@@ -73,11 +68,7 @@ void print_table(std::ostream& out, const TextScore& result, const KvStats& kv,
     table.row("against " + against, "mean KL " + std::string(kl) + ", same top-1 " +
                                         format_fixed(100 * score.same_top1(), 2) + " %");
   }
-  if (kv.recall_choices > 0) {
-    table.row("recall", format_fixed(kv.recall_tokens_read, 0) + " tokens read of a layer, " +
-                            format_fixed(100 * kv.recall_mass_left_out, 2) +
-                            " % of attention left out");
-  }
+  add_recall_rows(table, kv);
   table.row("KV needed", format_byte_count(kv.kv_bytes_needed));
   table.row("KV memory", format_byte_count(kv.kv_bytes_peak) + " at most");
   table.row("speed", format_rate(static_cast<double>(result.tokens_read) / result.seconds));

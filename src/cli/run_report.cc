@@ -8,6 +8,20 @@
 
 namespace headrace {
 
+void add_recall_rows(Table& table, const KvStats& kv) {
+  if (kv.recall_choices > 0) {
+    table.row("recall", format_fixed(kv.recall_tokens_read, 0) + " tokens read of a layer, " +
+                            format_fixed(100 * kv.recall_mass_left_out, 2) +
+                            " % of attention left out");
+  }
+  if (kv.recall_groups_read > 0) {
+    const double loaded =
+        static_cast<double>(kv.recall_groups_loaded) / static_cast<double>(kv.recall_groups_read);
+    table.row("in memory", format_fixed(100 - 100 * loaded, 2) + " % of what was read, " +
+                               format_byte_count(kv.recall_bytes_loaded) + " loaded in groups");
+  }
+}
+
 void print_summary(std::ostream& out, const RunReport& report) {
   const Generation& generation = report.generation;
   const KvStats kv = report.engine.kv_stats();
@@ -27,6 +41,13 @@ void print_summary(std::ostream& out, const RunReport& report) {
     table.row("guesses", format_count(generation.guesses_kept) + " of " +
                              format_count(generation.guessed_tokens) + " were right");
   }
+  if (generation.step_seconds_p50 > 0) {
+    const auto milliseconds = [](double seconds) { return format_fixed(1e3 * seconds, 1) + " ms"; };
+    table.row("per token", milliseconds(generation.step_seconds_p50) + " median, " +
+                               milliseconds(generation.step_seconds_p90) + " p90, " +
+                               milliseconds(generation.step_seconds_p99) + " p99");
+  }
+  add_recall_rows(table, kv);
   table.row("KV needed", format_byte_count(kv.kv_bytes_needed));
   table.row("KV memory", format_byte_count(kv.kv_bytes_peak) + " at most, limit " +
                              format_byte_count(kv.kv_bytes_limit));
@@ -59,6 +80,16 @@ std::string to_json(const RunReport& report) {
       {"decode_seconds", generation.decode_seconds},
       {"prefill_tokens_per_second", generation.prefill_tokens_per_second()},
       {"decode_tokens_per_second", generation.decode_tokens_per_second()},
+      {"step_seconds",
+       {{"p50", generation.step_seconds_p50},
+        {"p90", generation.step_seconds_p90},
+        {"p99", generation.step_seconds_p99}}},
+      {"recall",
+       {{"tokens_read", kv.recall_tokens_read},
+        {"mass_left_out", kv.recall_mass_left_out},
+        {"groups_read", kv.recall_groups_read},
+        {"groups_loaded", kv.recall_groups_loaded},
+        {"bytes_loaded", kv.recall_bytes_loaded}}},
       {"guessed_tokens", generation.guessed_tokens},
       {"guesses_kept", generation.guesses_kept},
       {"kv_bytes_needed", kv.kv_bytes_needed},

@@ -150,6 +150,20 @@ Result<void> decode_groups(const PageShape& shape, std::uint32_t tokens_held, By
   return {};
 }
 
+void decode_group(const PageShape& shape, std::uint32_t kv_head, std::uint32_t group, Bytes bytes,
+                  std::byte* page) {
+  HEADRACE_CHECK(bytes.size() == group_bytes(shape), "a group has the size of its shape");
+  const Parts parts = parts_of(shape);
+  const std::byte* from = bytes.data() + kv_head * (bytes.size() / shape.kv_heads);
+  std::byte* const head = page + shape.k_offset(kv_head);
+  for (std::size_t i = 0; i < parts.count; ++i) {
+    const Part& part = parts.part[i];
+    std::byte* to = head + part.start + group / 2 * part.tile_stride + group % 2 * part.run;
+    for (std::uint64_t row = 0; row < part.rows; ++row, to += 2 * part.run, from += part.run)
+      std::memcpy(to, from, part.run);
+  }
+}
+
 void decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
                    MutableBytes page) {
   HEADRACE_CHECK(decode_groups(shape, tokens_held, groups, page, nullptr).ok(),

@@ -38,6 +38,10 @@ std::uint64_t encode_groups(const PageShape& shape, std::uint32_t tokens_held, B
 void decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
                    MutableBytes page);
 
+/// Puts what one kv head has in a group into its place in a pool page. The rest of the page stays.
+void decode_group(const PageShape& shape, std::uint32_t kv_head, std::uint32_t group, Bytes bytes,
+                  std::byte* page);
+
 /// Asked about the one or two groups of a tile, of which the first is number `first`.
 using GroupCheck = std::function<Result<void>(std::uint32_t first, Bytes groups)>;
 

@@ -93,6 +93,26 @@ TEST_P(GroupLayout, APageComesBackWhateverItHolds) {
   }
 }
 
+TEST_P(GroupLayout, AGroupOfAHeadGoesToItsPlaceAlone) {
+  const PageShape shape = shape_of(GetParam());
+  const std::vector<std::uint32_t> owner = owners(shape);
+  const std::vector<std::byte> page = random_page(shape, shape.tokens);
+  std::vector<std::byte> groups(shape.bytes());
+  encode_groups(shape, shape.tokens, page, groups);
+  for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+    for (std::uint32_t group = 0; group < shape.tokens / group_tokens; ++group) {
+      std::vector<std::byte> part(shape.bytes(), std::byte{0xEE});
+      decode_group(shape, head, group,
+                   std::span(groups).subspan(group * group_bytes(shape), group_bytes(shape)),
+                   part.data());
+      for (std::size_t i = 0; i < part.size(); ++i) {
+        const bool is_its = i / shape.head_bytes() == head && owner[i] / group_tokens == group;
+        ASSERT_EQ(part[i], is_its ? page[i] : std::byte{0xEE}) << "byte " << i;
+      }
+    }
+  }
+}
+
 TEST_P(GroupLayout, EveryGroupIsCheckedOnceBeforeItIsCopied) {
   const PageShape shape = shape_of(GetParam());
   const std::uint32_t held = shape.tokens - group_tokens;  // an odd number of groups

@@ -122,8 +122,8 @@ void Attention::gather(Gathered& gathered, const AttentionRows& rows, const Page
   }
   // The fold only reads the page; PageHead also serves writers.
   auto* data = const_cast<std::byte*>(view.data);
-  gathered.in = {page_head(page, data, kv_head), count, gathered.queries.data(),
-                 gathered.begin.data(), gathered.end.data()};
+  gathered.in = {data == nullptr ? kernel::PageHead() : page_head(page, data, kv_head), count,
+                 gathered.queries.data(), gathered.begin.data(), gathered.end.data()};
 }
 
 void Attention::fold_many_rows(const AttentionRows& rows, const PageShape& page,
@@ -166,11 +166,25 @@ const BlockChoice& Attention::choice_of(const PageView& view, std::uint32_t kv_h
   return chooser_->block(view.first_position / page_tokens_, kv_head);
 }
 
+/// Those of choice_tokens that hold these ones, ascending.
+std::span<const std::uint16_t> Attention::stored_groups(std::span<const std::uint16_t> groups,
+                                                        std::size_t worker) {
+  constexpr std::uint32_t parts = choice_tokens / kernel::group_tokens;
+  std::vector<std::uint16_t>& stored = stored_groups_[worker];
+  stored.clear();
+  for (const std::uint16_t group : groups) {
+    const auto number = static_cast<std::uint16_t>(group / parts);
+    if (stored.empty() || stored.back() != number) stored.push_back(number);
+  }
+  return stored;
+}
+
 /// What the vectors of a kv head, from `first` on, read of a page in recall.
-void Attention::fold_chosen(const kernel::FoldInput& in, const PageView& view,
-                            std::uint32_t kv_head, std::uint32_t first, float* scratch,
+void Attention::fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const PageView& view,
+                            std::uint32_t kv_head, std::uint32_t first, std::size_t worker,
                             float* states) {
   const BlockChoice& choice = choice_of(view, kv_head);
+  float* const scratch = reinterpret_cast<float*>(scratch_.data()) + worker * scratch_floats_;
   if (choice.is_empty()) return;
   if (view.data == newest_page_) {
     std::copy_n(newest_state(kv_head * group_ + first), in.vectors * state_floats_, states);
@@ -178,12 +192,18 @@ void Attention::fold_chosen(const kernel::FoldInput& in, const PageView& view,
     kernel::kernels().fold_page(in, scratch, states);
   } else {
     const auto groups = chooser_->groups(view.first_position / page_tokens_, kv_head);
+    if (view.data == nullptr) {
+      // What is in memory goes to its place in a page: the same bits as if it were all there.
+      std::byte* const part = parts_.data() + worker * kv.shape().bytes();
+      if (first == 0) kv.copy_groups(view, kv_head, stored_groups(groups, worker), part);
+      in.page = page_head(kv.shape(), part, kv_head);
+    }
     kernel::kernels().fold_groups(in, groups.data(), choice.groups, scratch, states);
   }
 }
 
 void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
-                             std::span<const PageView> batch, bool is_recall) {
+                             std::span<const PageView> batch, SequenceKv* recalled) {
   // Pages before the window have nothing to say.
   while (!batch.empty() && read_range(batch[0], rows.first_position, rows.window).empty())
     batch = batch.subspan(1);
@@ -197,8 +217,9 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
     // task is a run of heads of pages, and there are few. In recall one may have much to read and
     // the next one nothing, so there are more.
     const std::size_t heads = pages * kv_heads_;
-    const std::size_t tasks = std::min(
-        heads, (is_recall ? recall_tasks_per_worker : tasks_per_worker) * parallel_->workers());
+    const std::size_t tasks =
+        std::min(heads, (recalled != nullptr ? recall_tasks_per_worker : tasks_per_worker) *
+                            parallel_->workers());
     parallel_->run(tasks, [&](std::size_t task, std::size_t worker) {
       float* scores = reinterpret_cast<float*>(scratch_.data()) + worker * scratch_floats_;
       Gathered gathered;
@@ -208,8 +229,9 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
           gather(gathered, rows, page, batch[i / kv_heads_], kv_head, first,
                  std::min(group_, first + kernel::fold_vectors_max));
           float* const states = partial(i / kv_heads_, kv_head) + first * state_floats_;
-          if (is_recall) {
-            fold_chosen(gathered.in, batch[i / kv_heads_], kv_head, first, scores, states);
+          if (recalled != nullptr) {
+            fold_chosen(gathered.in, *recalled, batch[i / kv_heads_], kv_head, first, worker,
+                        states);
           } else {
             kernel::kernels().fold_page(gathered.in, scores, states);
           }
@@ -218,7 +240,7 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
     });
     for (std::size_t view = 0; view < pages; ++view) {
       for (std::uint32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
-        if (is_recall && choice_of(batch[view], kv_head).is_empty()) continue;
+        if (recalled != nullptr && choice_of(batch[view], kv_head).is_empty()) continue;
         for (std::uint32_t i = 0; i < group_; ++i) {
           kernel::kernels().fold_merge(state(kv_head, i),
                                        partial(view, kv_head) + i * state_floats_, head_dim_);
@@ -251,7 +273,7 @@ Result<void> Attention::run(const AttentionRows& rows, const PageShape& page, Pa
     HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
     if (batch.empty()) break;
     if (rows.count == 1) {
-      fold_one_row(rows, page, batch, false);
+      fold_one_row(rows, page, batch, nullptr);
     } else {
       fold_many_rows(rows, page, batch, first_batch);
     }
@@ -266,6 +288,10 @@ Result<void> Attention::prepare_recall(const ModelShape& shape, const PageShape&
                       RecallChooser::create(*parallel_, shape, page, context));
   HEADRACE_TRY_ASSIGN(newest_,
                       AlignedBuffer::allocate(shape.query_heads * state_floats_ * sizeof(float)));
+  stored_groups_.resize(parallel_->workers());
+  for (std::vector<std::uint16_t>& groups : stored_groups_)
+    groups.reserve(page.tokens / choice_tokens);
+  HEADRACE_TRY_ASSIGN(parts_, AlignedBuffer::allocate(parallel_->workers() * page.bytes()));
   chooser_ = std::move(chooser);
   page_tokens_ = page.tokens;
   return {};
@@ -302,11 +328,13 @@ Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, st
     }
   });
   chooser_->choose(rows.first_position);
-  PageStream& pages = kv.attend(layer, chooser_->wanted());
+  if (const std::size_t missing = kv.choose(layer, chooser_->choice()); missing > 0)
+    parallel_->run(missing, [&](std::size_t i, std::size_t) { kv.load_group(i); });
+  PageStream& pages = kv.attend_chosen(layer);
   while (true) {
     HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
     if (batch.empty()) break;
-    fold_one_row(rows, page, batch, true);
+    fold_one_row(rows, page, batch, &kv);
   }
   finish(rows);
   return {};

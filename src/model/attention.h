@@ -65,13 +65,15 @@ class Attention {
               const PageView& view, std::uint32_t kv_head, std::uint32_t first_vector,
               std::uint32_t end_vector);
   void fold_one_row(const AttentionRows& rows, const PageShape& page,
-                    std::span<const PageView> batch, bool is_recall);
+                    std::span<const PageView> batch, SequenceKv* recalled);
   float* newest_state(std::uint32_t query_head);
   const BlockChoice& choice_of(const PageView& view, std::uint32_t kv_head) const;
   void fold_newest(const AttentionRows& rows, const PageShape& page, const PageView& view,
                    std::uint32_t kv_head, std::size_t worker);
-  void fold_chosen(const kernel::FoldInput& in, const PageView& view, std::uint32_t kv_head,
-                   std::uint32_t first, float* scratch, float* states);
+  std::span<const std::uint16_t> stored_groups(std::span<const std::uint16_t> groups,
+                                               std::size_t worker);
+  void fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const PageView& view,
+                   std::uint32_t kv_head, std::uint32_t first, std::size_t worker, float* states);
   void reset_one_row();
   void finish(const AttentionRows& rows);
   void fold_many_rows(const AttentionRows& rows, const PageShape& page,
@@ -94,6 +96,8 @@ class Attention {
   std::uint32_t page_tokens_ = 0;
   const std::byte* newest_page_ = nullptr;
   AlignedBuffer newest_;  // [query_head][state]: what newest_page_ gave
+  std::vector<std::vector<std::uint16_t>> stored_groups_;  // [worker]
+  AlignedBuffer parts_;  // [worker]: a page with what is in memory of one
 };
 
 }  // namespace headrace

@@ -258,19 +258,43 @@ class SketchedKv final : public SequenceKv {
   RecallView view(const AttentionOptions& options) const {
     const std::uint32_t last = static_cast<std::uint32_t>(views_.size()) - 1;
     const std::uint32_t first = last * sequence_.shape.tokens;
-    return {&options, views_, {first, tokens_ - first, sequence_.pages[last].data()}};
+    return {
+        &options, views_, {first, tokens_ - first, sequence_.pages[last].data()}, groups_alone_};
   }
 
   const PageShape& shape() const override { return sequence_.shape; }
   std::span<const RowSlice> rows(std::uint32_t) override { return {}; }
-  PageStream& attend(std::uint32_t layer) override { return attend(layer, {}); }
-  PageStream& attend(std::uint32_t, std::span<const std::uint8_t> wanted) override {
+  PageStream& attend(std::uint32_t layer) override { return attend_chosen(layer); }
+  std::size_t choose(std::uint32_t, const TokenChoice& choice) override {
+    choice_ = choice;
+    return groups_alone_ ? choice.groups.size() : 0;
+  }
+  void load_group(std::size_t index) override { loaded_[index] = 1; }
+  void copy_groups(const PageView& view, std::uint32_t kv_head,
+                   std::span<const std::uint16_t> groups, std::byte* page) const override {
+    const std::uint32_t block = view.first_position / shape().tokens;
+    for (const std::uint16_t group : groups) {
+      const std::size_t index = std::size_t{block} * (shape().tokens / choice_tokens) + group;
+      EXPECT_NE(choice_.groups[index], 0);
+      EXPECT_NE(loaded_[index], 0);
+      const std::byte* const from = sequence_.pages[block].data() + shape().k_offset(kv_head);
+      std::copy_n(from, shape().head_bytes(), page + shape().k_offset(kv_head));
+    }
+  }
+  /// From now on full blocks are there by groups.
+  void keep_groups_alone() {
+    groups_alone_ = true;
+    loaded_.assign(views_.size() * (shape().tokens / choice_tokens), 0);
+  }
+  PageStream& attend_chosen(std::uint32_t) override {
+    const std::span<const std::uint8_t> wanted = choice_.blocks;
     std::vector<PageView> views;
     for (std::uint32_t block = 0; block < views_.size(); ++block) {
       const std::uint32_t first = block * shape().tokens;
       if (!wanted.empty() && wanted[block] == 0) continue;
-      views.push_back(
-          {first, std::min(shape().tokens, tokens_ - first), sequence_.pages[block].data()});
+      const bool has_data = !groups_alone_ || views_[block] == nullptr;
+      views.push_back({first, std::min(shape().tokens, tokens_ - first),
+                       has_data ? sequence_.pages[block].data() : nullptr});
     }
     pages_read_ = views.size();
     stream_ = std::make_unique<TestPageStream>(std::move(views), batch_);
@@ -286,6 +310,9 @@ class SketchedKv final : public SequenceKv {
   std::vector<const std::byte*> views_;
   std::unique_ptr<TestPageStream> stream_;
   std::size_t pages_read_ = 0;
+  TokenChoice choice_;
+  bool groups_alone_ = false;
+  std::vector<std::uint8_t> loaded_;
 };
 
 AttentionOptions recall_of(std::uint32_t tokens) {
@@ -300,11 +327,12 @@ AttentionOptions recall_of(std::uint32_t tokens) {
 }
 
 std::vector<float> recall(Parallel& parallel, const Heads& heads, const Sequence& sequence,
-                          std::uint32_t tokens, const AttentionOptions& options,
-                          std::size_t batch) {
+                          std::uint32_t tokens, const AttentionOptions& options, std::size_t batch,
+                          bool groups_alone = false) {
   Attention attention = Attention::create(parallel, model_shape(heads), sequence.shape, 1).value();
   EXPECT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens).ok());
   SketchedKv kv(sequence, tokens, batch);
+  if (groups_alone) kv.keep_groups_alone();
   std::vector<float> out(sequence.query_width, -9.0F);
   const Result<void> result =
       attention.run_recall(sequence.rows(tokens - 1, 1, out.data()), kv, 0, kv.view(options));
@@ -339,6 +367,23 @@ TEST(AttentionInRecall, WorkersAndBatchesChangeNoBit) {
     for (Parallel* parallel : {static_cast<Parallel*>(&shuffled), static_cast<Parallel*>(&two)}) {
       for (const std::size_t batch : {std::size_t{1}, std::size_t{3}, all_pages})
         expect_same(expected, recall(*parallel, heads, sequence, tokens, options, batch));
+    }
+  }
+}
+
+TEST(AttentionInRecall, GroupsAloneGiveTheBitsOfWholePages) {
+  constexpr std::uint32_t tokens = 32 * 20 + 7;
+  for (const KvType type : {KvType::f16, KvType::i16, KvType::q8}) {
+    for (const Heads& heads : geometries) {
+      if (type == KvType::q8 && heads.head_dim % 32 != 0) continue;
+      const Sequence sequence(heads, type, 32, tokens, 91);
+      ThreadPool two(2);
+      for (const std::uint32_t unit : {4U, 8U, 16U}) {
+        AttentionOptions options = recall_of(100);
+        options.recall_group = unit;
+        expect_same(recall(two, heads, sequence, tokens, options, all_pages),
+                    recall(two, heads, sequence, tokens, options, all_pages, true));
+      }
     }
   }
 }

@@ -71,6 +71,7 @@ float* RecallChooser::group_weights(std::uint32_t query_head, std::uint32_t bloc
 
 void RecallChooser::begin(const float* queries, double score_scale, const RecallView& view) {
   view_ = &view;
+  by_layer_ = view.options->recall_by_layer;
   for (std::uint32_t head = 0; head < query_heads_; ++head) {
     kernel::kernels().prepare_sketch_query(queries + std::size_t{head} * page_.head_dim,
                                            static_cast<float>(score_scale), page_.head_dim,
@@ -107,16 +108,65 @@ void RecallChooser::choose(std::uint32_t position) {
     const auto kv_head = static_cast<std::uint32_t>(task);
     for (std::uint32_t i = 0; i < group_heads_; ++i) share_out(kv_head * group_heads_ + i);
     weigh_units(kv_head);
-    choose_units(heads_[kv_head], position);
-    list_blocks(heads_[kv_head]);
+    if (!by_layer_) choose_for(kv_head, group_heads_, position);
   });
+  if (by_layer_) {
+    add_masses();
+    choose_for(0, query_heads_, position);
+  }
   wanted_.assign(blocks(), 0);
-  for (const KvHead& head : heads_) {
+  if (view_->is_partial) {
+    wanted_groups_.assign(blocks() * (page_.tokens / choice_tokens), 0);
+    mass_.assign(wanted_groups_.size(), 0.0F);
+    for (const KvHead& head : choices()) sum_up(head);
+  }
+  for (const KvHead& head : choices()) {
     ++counters_.choices;
     counters_.tokens_read += head.tokens_read;
-    counters_.mass_left_out += std::max(head.mass_left, 0.0) / group_heads_;
+    counters_.mass_left_out += std::max(head.mass_left, 0.0) / head.query_heads;
     for (std::uint32_t block = 0; block < blocks(); ++block)
       if (!head.blocks[block].is_empty()) wanted_[block] = 1;
+  }
+}
+
+/// Those that were made: one for each kv head, or one.
+std::span<const RecallChooser::KvHead> RecallChooser::choices() const {
+  return std::span(heads_).first(by_layer_ ? 1 : heads_.size());
+}
+
+/// What a kv head reads, whose unit masses are those of so many query heads.
+void RecallChooser::choose_for(std::uint32_t kv_head, std::uint32_t query_heads,
+                               std::uint32_t position) {
+  heads_[kv_head].query_heads = query_heads;
+  choose_units(heads_[kv_head], position);
+  list_blocks(heads_[kv_head]);
+}
+
+/// To the first kv head those of all others.
+void RecallChooser::add_masses() {
+  const std::uint32_t units = page_.tokens / view_->options->recall_group;
+  std::vector<float>& sum = heads_.front().unit_mass;
+  for (std::uint32_t kv_head = 1; kv_head < page_.kv_heads; ++kv_head) {
+    const std::vector<float>& mass = heads_[kv_head].unit_mass;
+    for (std::size_t unit = 0; unit < std::size_t{blocks()} * units; ++unit)
+      sum[unit] += mass[unit];
+  }
+}
+
+/// What a kv head reads, and would, of the groups that all of them read together.
+void RecallChooser::sum_up(const KvHead& head) {
+  constexpr std::uint32_t parts = choice_tokens / group_tokens;
+  const std::uint32_t unit_tokens = view_->options->recall_group;
+  for (std::uint32_t block = 0; block < blocks(); ++block) {
+    if (!has_sketch(block)) continue;
+    const std::uint32_t first = block * (page_.tokens / choice_tokens);
+    const BlockChoice& chosen = head.blocks[block];
+    for (std::uint32_t i = 0; i < chosen.groups; ++i)
+      wanted_groups_[first + head.groups[chosen.first_group + i] / parts] = 1;
+    const float* const mass = head.unit_mass.data() + block * (page_.tokens / unit_tokens);
+    for (std::uint32_t token = 0; token < page_.tokens;
+         token += std::min(unit_tokens, choice_tokens))
+      mass_[first + token / choice_tokens] += mass[token / unit_tokens];
   }
 }
 
@@ -163,7 +213,7 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
   const std::uint32_t units = page_.tokens / unit_tokens;  // of a block
   const std::uint32_t newest = position + 1 - std::min(position + 1, options.recall_newest);
   const std::uint32_t unit_groups = unit_tokens / group_tokens;
-  const float least = options.recall_share * static_cast<float>(group_heads_ * unit_groups);
+  const float least = options.recall_share * static_cast<float>(head.query_heads * unit_groups);
   Ranks& ranks = head.ranks;
   ranks.clear();
   head.tokens_read = 0;
@@ -186,7 +236,7 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
   }
   std::uint32_t left =
       (options.recall_tokens - std::min(options.recall_tokens, head.tokens_read)) / unit_tokens;
-  const double enough = (1.0 - double{options.recall_mass}) * group_heads_;
+  const double enough = (1.0 - double{options.recall_mass}) * head.query_heads;
   // Whole ranks, the heaviest first; of the last one the heaviest units.
   std::uint32_t rank = Ranks::count;
   while (rank > 0 && head.mass_left > enough && ranks.units[rank - 1] <= left) {

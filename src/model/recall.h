@@ -27,7 +27,7 @@ struct BlockChoice {
 
 /// What choices came to.
 struct RecallCounters {
-  std::uint64_t choices = 0;      ///< one per step, layer and kv head
+  std::uint64_t choices = 0;      ///< one per step, layer and kv head, or for all kv heads
   std::uint64_t tokens_read = 0;  ///< of all choices together
   double mass_left_out = 0;       ///< the shares of attention that were not read, as estimated
 };
@@ -54,14 +54,14 @@ class RecallChooser {
   /// Chooses for the row at `position`.
   void choose(std::uint32_t position);
 
-  /// Of the last choose(): [block] not 0 where something is read.
-  std::span<const std::uint8_t> wanted() const { return wanted_; }
+  /// What the last choose() came to. Groups and mass only where the view wants them.
+  TokenChoice choice() const { return {wanted_, wanted_groups_, mass_}; }
   const BlockChoice& block(std::uint32_t block, std::uint32_t kv_head) const {
-    return heads_[kv_head].blocks[block];
+    return choice_of(kv_head).blocks[block];
   }
   /// The groups of a block that a kv head reads, ascending, by their numbers in the block.
   std::span<const std::uint16_t> groups(std::uint32_t block, std::uint32_t kv_head) const {
-    const KvHead& head = heads_[kv_head];
+    const KvHead& head = choice_of(kv_head);
     return std::span(head.groups)
         .subspan(head.blocks[block].first_group, head.blocks[block].groups);
   }
@@ -89,9 +89,14 @@ class RecallChooser {
     std::vector<std::uint32_t> lightest;  // the units of the rank that is read in part
     std::vector<BlockChoice> blocks;      // [block]
     std::vector<std::uint16_t> groups;
+    std::uint32_t query_heads = 0;  // that the choice is for
     std::uint32_t tokens_read = 0;
-    double mass_left = 0;  // of all its query heads, in units that are not chosen
+    double mass_left = 0;  // of all these query heads, in units that are not chosen
   };
+  const KvHead& choice_of(std::uint32_t kv_head) const { return heads_[by_layer_ ? 0 : kv_head]; }
+  std::span<const KvHead> choices() const;
+  void choose_for(std::uint32_t kv_head, std::uint32_t query_heads, std::uint32_t position);
+  void add_masses();
 
   std::uint32_t blocks() const { return static_cast<std::uint32_t>(view_->sketches.size()); }
   bool has_sketch(std::uint32_t block) const { return view_->sketches[block] != nullptr; }
@@ -101,6 +106,7 @@ class RecallChooser {
   void weigh_units(std::uint32_t kv_head);
   void choose_units(KvHead& head, std::uint32_t position);
   void list_blocks(KvHead& head);
+  void sum_up(const KvHead& head);
 
   Parallel* parallel_ = nullptr;
   PageShape page_;
@@ -110,6 +116,7 @@ class RecallChooser {
   std::size_t query_bytes_ = 0;
   std::size_t scores_floats_ = 0;  // of a worker
   const RecallView* view_ = nullptr;
+  bool by_layer_ = false;        // one choice for all kv heads
   AlignedBuffer queries_;        // [query_head]
   AlignedBuffer scores_;         // [worker][query head of a kv head][token of a block]
   AlignedBuffer group_weights_;  // [query_head][block][group], relative to the block's maximum
@@ -117,7 +124,9 @@ class RecallChooser {
   std::vector<float> maxima_, sums_;                // [query_head][block], of weights
   std::vector<float> shares_;  // [query_head][block]: times a weight, a share of the attention
   std::vector<KvHead> heads_;
-  std::vector<std::uint8_t> wanted_;  // [block]
+  std::vector<std::uint8_t> wanted_;         // [block]
+  std::vector<std::uint8_t> wanted_groups_;  // [block][choice_tokens]
+  std::vector<float> mass_;                  // likewise
   RecallCounters counters_;
 };
 

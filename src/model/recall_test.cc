@@ -237,7 +237,7 @@ TEST_F(RecallTest, ABlockWithoutASketchIsReadWhole) {
     EXPECT_TRUE(chooser.block(3, head).is_whole);
     EXPECT_TRUE(chooser.block(blocks, head).is_whole) << "the newest";
   }
-  EXPECT_NE(chooser.wanted()[3], 0);
+  EXPECT_NE(chooser.choice().blocks[3], 0);
 }
 
 TEST_F(RecallTest, BlocksOfWhichNoHeadReadsAnythingAreNotWanted) {
@@ -245,7 +245,7 @@ TEST_F(RecallTest, BlocksOfWhichNoHeadReadsAnythingAreNotWanted) {
   std::size_t unwanted = 0;
   for (std::uint32_t block = 0; block < blocks; ++block) {
     const bool is_read = !chooser.block(block, 0).is_empty() || !chooser.block(block, 1).is_empty();
-    EXPECT_EQ(chooser.wanted()[block] != 0, is_read);
+    EXPECT_EQ(chooser.choice().blocks[block] != 0, is_read);
     unwanted += is_read ? 0 : 1;
   }
   EXPECT_GT(unwanted, 0U);

@@ -18,7 +18,18 @@ namespace headrace {
 struct PageView {
   std::uint32_t first_position = 0;  ///< position of the page's first token
   std::uint32_t tokens = 0;          ///< positions that hold data, 1 to shape.tokens
-  const std::byte* data = nullptr;   ///< in the layout of shape.h
+  const std::byte* data = nullptr;   ///< in the layout of shape.h; null: see copy_groups()
+};
+
+/// Tokens that a TokenChoice names together.
+inline constexpr std::uint32_t choice_tokens = 8;
+
+/// What a step of recall reads of a layer.
+struct TokenChoice {
+  std::span<const std::uint8_t> blocks;  ///< [block]: not 0 where something is read
+  std::span<const std::uint8_t> groups;  ///< [block][token / choice_tokens]: likewise
+  /// Likewise: the share of the attention that is there, read or not.
+  std::span<const float> mass;
 };
 
 /// The pages of one layer of one sequence for one step, in page order.
@@ -47,10 +58,13 @@ struct RecallView {
   /// block has none, and is read whole.
   std::span<const std::byte* const> sketches;
   PageView newest;  ///< the page of the step's row
+  /// Whether choose() wants to know groups and their mass, and not blocks alone.
+  bool is_partial = false;
 };
 
 /// One sequence's keys and values as the forward pass sees them during one step. Per layer, in
-/// order: write the rows that rows() names, then read attend() to its end.
+/// order: write the rows that rows() names, then read attend() to its end; where recall() gives a
+/// view, choose(), load_group() and attend_chosen() take its place.
 class SequenceKv {
  public:
   virtual ~SequenceKv() = default;
@@ -59,15 +73,22 @@ class SequenceKv {
   virtual std::span<const RowSlice> rows(std::uint32_t layer) = 0;
   /// All pages up to and including the rows of this step. Valid until the next layer's attend().
   virtual PageStream& attend(std::uint32_t layer) = 0;
-  /// Set where the step reads a part of the tokens only: then attend() takes the choice. Before
-  /// the layer's attend(). Errors: those of PageStream::next().
+  /// Set where the step reads a part of the tokens only: then choose() comes next. Errors: those of
+  /// PageStream::next().
   virtual Result<std::optional<RecallView>> recall(std::uint32_t /*layer*/) {
     return std::optional<RecallView>();
   }
-  /// The pages of those blocks that are wanted: [block], not 0.
-  virtual PageStream& attend(std::uint32_t layer, std::span<const std::uint8_t> /*wanted*/) {
-    return attend(layer);
-  }
+  /// Begins a layer of recall. Returns how many groups are not in memory: each must be loaded
+  /// before the layer's attend(). `choice` must stay until the layer has been read.
+  virtual std::size_t choose(std::uint32_t /*layer*/, const TokenChoice& /*choice*/) { return 0; }
+  /// Loads one of them. Any thread. What cannot be loaded makes attend() fail.
+  virtual void load_group(std::size_t /*index*/) {}
+  /// The pages of the blocks that were chosen from.
+  virtual PageStream& attend_chosen(std::uint32_t layer) { return attend(layer); }
+  /// Of a page whose view has no data the chosen groups are in memory, and nothing else. Puts what
+  /// a kv head has in those `groups` [of choice_tokens] into its place in `page`. Any thread.
+  virtual void copy_groups(const PageView& /*view*/, std::uint32_t /*kv_head*/,
+                           std::span<const std::uint16_t> /*groups*/, std::byte* /*page*/) const {}
 };
 
 }  // namespace headrace

@@ -16,6 +16,11 @@ double seconds_between(std::chrono::nanoseconds from, std::chrono::nanoseconds t
   return std::chrono::duration<double>(to - from).count();
 }
 
+/// The least of the `sorted` values that so many percent do not exceed.
+double percentile(std::span<const double> sorted, std::size_t percent) {
+  return sorted.empty() ? 0 : sorted[(sorted.size() * percent + 99) / 100 - 1];
+}
+
 /// Draws the tokens of an answer and hands them out as text.
 class Answer {
  public:
@@ -164,6 +169,7 @@ Result<Generation> RuntimeSequence::answer(std::span<const TokenId> prompt,
   if (options.prompt_lookup_tokens > 0) {
     for (const TokenId token : cache_->tokens()) lookup.add(token);
   }
+  std::vector<double> steps;
   bool more = drawn.draw(logits_.data());
   while (more && cache_->tokens().size() < runtime_.context()) {
     std::vector<TokenId> step = {generation.tokens.back()};
@@ -173,6 +179,7 @@ Result<Generation> RuntimeSequence::answer(std::span<const TokenId> prompt,
       step.insert(step.end(), guesses.begin(), guesses.end());
     }
     generation.guessed_tokens += static_cast<std::uint32_t>(step.size() - 1);
+    const std::chrono::nanoseconds step_start = runtime_.env().now();
     HEADRACE_TRY(step_decoding(step, [&](std::uint32_t row, const float* logits) {
       set_logits(logits);
       more = drawn.draw(logits);
@@ -182,7 +189,12 @@ Result<Generation> RuntimeSequence::answer(std::span<const TokenId> prompt,
       ++generation.guesses_kept;
       return true;
     }));
+    steps.push_back(seconds_between(step_start, runtime_.env().now()));
   }
+  std::ranges::sort(steps);
+  generation.step_seconds_p50 = percentile(steps, 50);
+  generation.step_seconds_p90 = percentile(steps, 90);
+  generation.step_seconds_p99 = percentile(steps, 99);
   generation.decode_seconds = seconds_between(prefill_end, runtime_.env().now());
   return generation;
 }

@@ -445,6 +445,58 @@ TEST_F(SequenceRecall, GivesTheSameBitsWithAnyThreadsChunksAndMemory) {
   EXPECT_LE(engine.kv_stats().kv_bytes_peak, engine.kv_stats().kv_bytes_limit);
 }
 
+TEST_F(SequenceRecall, KeepsGroupsInMemoryAndGivesTheSameBitsWithAnyNumberOfThem) {
+  for (const bool by_layer : {false, true}) {
+    for (const std::uint32_t group : {4U, 16U}) {
+      AttentionOptions attention = recall(64);
+      attention.recall_by_layer = by_layer;
+      attention.recall_group = group;
+      EngineOptions options = roomy();
+      options.attention = attention;
+      const test::LogitsTrace expected = decoded(**try_open(options));
+      options = tight(1, attention);
+      const std::uint64_t page = layers * 16 * std::uint64_t{1} << 10;
+      for (int more = 0; more < 4; ++more, options.kv.memory_bytes += page) {
+        SCOPED_TRACE(more);
+        const auto engine = try_open(options);
+        ASSERT_TRUE(engine.ok()) << engine.error().message;
+        test::expect_same_trace(expected, decoded(**engine));
+        const KvStats stats = (*engine)->kv_stats();
+        EXPECT_LE(stats.kv_bytes_peak, stats.kv_bytes_limit);
+        EXPECT_GT(stats.recall_groups_read, 0U);
+        EXPECT_LT(stats.recall_groups_loaded, stats.recall_groups_read);
+        if (more > 0) {
+          EXPECT_GT(stats.recall_bytes_loaded, 0U);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SequenceRecall, GivesItsSlotsBackWhenOthersNeedThem) {
+  EngineOptions options = tight(2, recall(64));
+  options.kv.memory_bytes += std::uint64_t{layers} * 4 * 16 << 10;
+  const test::LogitsTrace expected = decoded(open(roomy_recall()));
+  const test::LogitsTrace exact = expected_trace(tokens_);
+  Engine& engine = open(options);
+  const auto recalling = new_sequence(engine);
+  const auto reading = new_sequence(engine);
+  ASSERT_TRUE(recalling->append(std::span(tokens_).first(prompt_tokens), nullptr, nullptr).ok());
+  test::LogitsTrace trace;
+  test::LogitsTrace others;
+  std::span<const TokenId> left = tokens_;
+  for (const TokenId token : std::span(tokens_).subspan(prompt_tokens)) {
+    ASSERT_TRUE(recalling->decode(token).ok());
+    trace.push_back(hash_bytes(std::as_bytes(recalling->logits())));
+    const auto rows = static_cast<std::uint32_t>(std::min<std::size_t>(left.size(), 17));
+    if (rows == 0) continue;
+    ASSERT_TRUE(test::append_traced(engine, *reading, left.first(rows), rows, others).ok());
+    left = left.subspan(rows);
+  }
+  test::expect_same_trace(expected, trace);
+  test::expect_same_trace(exact, others);
+}
+
 TEST_F(SequenceRecall, GivesTheSameBitsToATextWhosePagesWereThereAlready) {
   Engine& engine = open(roomy_recall());
   const test::LogitsTrace expected = decoded(engine);

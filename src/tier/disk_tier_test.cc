@@ -134,21 +134,23 @@ TEST_F(DiskTierTest, FewTokensAreReadAndVerifiedAlone) {
   ASSERT_EQ(disk_tier_group_tokens(small_shape), 8U);
   for (std::uint32_t first = 0; first < 2; ++first) {
     std::vector<std::byte> out(group);
-    ASSERT_TRUE(bench.tier().read_groups(page.identity, first, 1, out).ok());
+    ASSERT_TRUE(bench.tier().read_groups(page.identity, page.checksum, first, 1, out).ok());
     EXPECT_TRUE(std::equal(out.begin(), out.end(), groups.begin() + first * group));
   }
   std::vector<std::byte> out(group);
-  EXPECT_EQ(outcome(bench.tier().read_groups(page.identity, 2, 1, out)), "invalid_argument");
-  EXPECT_EQ(outcome(bench.tier().read_groups(tail.identity, 0, 1, out)), "ok");
-  EXPECT_EQ(outcome(bench.tier().read_groups(tail.identity, 1, 1, out)), "invalid_argument");
-  EXPECT_EQ(outcome(bench.tier().read_groups(test_page(9).identity, 0, 1, out)), "not_found");
+  EXPECT_EQ(outcome(bench.tier().read_groups(page.identity, page.checksum, 2, 1, out)),
+            "invalid_argument");
+  EXPECT_EQ(outcome(bench.tier().read_groups(tail.identity, tail.checksum, 0, 1, out)), "ok");
+  EXPECT_EQ(outcome(bench.tier().read_groups(tail.identity, tail.checksum, 1, 1, out)),
+            "invalid_argument");
+  EXPECT_EQ(outcome(bench.tier().read_groups(test_page(9).identity, {}, 0, 1, out)), "not_found");
   // Damage in one group is not seen by who reads the other, and found by who reads it.
   const auto file = env.open_file(segment_files(env).at(0), OpenMode::read_write).value();
   const std::byte wrong = groups[group] ^ std::byte{1};
   const Bytes part(&wrong, 1);
   ASSERT_TRUE(file->write_at(2 * segment_unit_bytes + group, std::span(&part, 1)).ok());
-  EXPECT_EQ(outcome(bench.tier().read_groups(page.identity, 0, 1, out)), "ok");
-  EXPECT_EQ(outcome(bench.tier().read_groups(page.identity, 1, 1, out)), "corrupt");
+  EXPECT_EQ(outcome(bench.tier().read_groups(page.identity, page.checksum, 0, 1, out)), "ok");
+  EXPECT_EQ(outcome(bench.tier().read_groups(page.identity, page.checksum, 1, 1, out)), "corrupt");
   EXPECT_EQ(outcome(bench.get(page)), "not_found");
 }
 

@@ -54,8 +54,9 @@ class LogTier final : public DiskTier {
   Result<TierTicket> submit_sync() override;
   void compact(std::uint64_t budget_bytes) override;
   Result<void> set_limit_bytes(std::uint64_t bytes) override;
-  Result<void> read_groups(const PageIdentity& identity, std::uint32_t first_group,
-                           std::uint32_t count, MutableBytes out) override;
+  Result<void> read_groups(const PageIdentity& identity, const Digest128& checksum,
+                           std::uint32_t first_group, std::uint32_t count,
+                           MutableBytes out) override;
 
   /// Of one operation.
   static std::uint64_t operation_bytes();
@@ -131,6 +132,9 @@ class LogTier final : public DiskTier {
   Result<void> check_read(const Operation& operation, Result<void> result);
   Result<void> load(const Operation& operation);
   Result<void> load_groups(const RecordHeader& header, Bytes payload, const Operation& operation);
+  Result<void> read_groups_at(const Placement& found, const PageIdentity& identity,
+                              const Digest128& checksum, std::uint32_t first_group,
+                              std::uint32_t count, MutableBytes out) const;
   Result<void> load_from_writer(const Operation& writer, const PageIdentity& identity,
                                 const Digest128& checksum, MutableBytes target) const;
   PagePlan plan_of(const PageIdentity& identity) const;

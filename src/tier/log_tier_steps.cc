@@ -1,5 +1,6 @@
 // What the threads of a LogTier do with an operation that has a buffer, step by step.
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -265,51 +266,60 @@ Result<void> LogTier::load_from_writer(const Operation& writer, const PageIdenti
   return {};
 }
 
-Result<void> LogTier::read_groups(const PageIdentity& identity, std::uint32_t first_group,
-                                  std::uint32_t count, MutableBytes out) {
+Result<void> LogTier::read_groups(const PageIdentity& identity, const Digest128& checksum,
+                                  std::uint32_t first_group, std::uint32_t count,
+                                  MutableBytes out) {
   const RecordKey key = key_of(identity.key);
   const auto found = store_->find(key);
   if (!found) return Error{ErrorCode::not_found, "the disk tier does not have this page"};
-  const std::uint64_t group = checked_page_bytes(options_.shape);
-  HEADRACE_TRY_ASSIGN(AlignedBuffer header_buffer, AlignedBuffer::allocate(segment_unit_bytes));
-  const auto load = [&]() -> Result<void> {
-    const MutableBytes unit = header_buffer.span();
-    HEADRACE_TRY(found->file().read_at(found->place.offset(), std::span(&unit, 1)));
-    HEADRACE_TRY_ASSIGN(const RecordHeader header,
-                        decode_record_header(unit, found->segment->header, found->place.offset()));
-    if (header.kind != RecordKind::page || header.record_bytes() != found->place.bytes()) {
-      return Error{ErrorCode::corrupt, "the stored record is another one"};
-    }
-    if (header.page.codec != CodecId::raw) {
-      return Error{ErrorCode::unsupported, "only raw pages have groups of tokens"};
-    }
-    HEADRACE_TRY(verify_identity(header.page.identity, identity));
-    const std::uint64_t start = first_group * group;
-    if (count == 0 || start + count * group > round_up(header.payload_bytes, group)) {
-      return Error{ErrorCode::invalid_argument, "the page does not hold these groups"};
-    }
-    const std::uint64_t bytes = std::min(count * group, header.payload_bytes - start);
-    HEADRACE_CHECK(out.size() == bytes, "the target has the size of the groups");
-    // Whole units around them, for direct IO.
-    const std::uint64_t from = start / segment_unit_bytes * segment_unit_bytes;
-    HEADRACE_TRY_ASSIGN(
-        AlignedBuffer buffer,
-        AlignedBuffer::allocate(round_up(start + bytes, segment_unit_bytes) - from));
-    const MutableBytes around = buffer.span();
-    HEADRACE_TRY(found->file().read_at(found->place.offset() + segment_unit_bytes + from,
-                                       std::span(&around, 1)));
-    const Bytes groups = Bytes(around).subspan(start - from, bytes);
-    HEADRACE_TRY(verify_payload(header, groups, first_group));
-    std::ranges::copy(groups, out.begin());
-    return {};
-  };
-  auto result = load();
+  auto result = read_groups_at(*found, identity, checksum, first_group, count, out);
   if (!result.ok() && result.error().code == ErrorCode::corrupt) {
     store_->drop_unusable(key, found->place, result.error());
     const std::lock_guard lock(mutex_);
     ++counters_.damaged;
   }
   return result;
+}
+
+Result<void> LogTier::read_groups_at(const Placement& found, const PageIdentity& identity,
+                                     const Digest128& checksum, std::uint32_t first_group,
+                                     std::uint32_t count, MutableBytes out) const {
+  alignas(segment_unit_bytes) std::array<std::byte, segment_unit_bytes> header_bytes;
+  const MutableBytes unit = header_bytes;
+  HEADRACE_TRY(found.file().read_at(found.place.offset(), std::span(&unit, 1)));
+  HEADRACE_TRY_ASSIGN(const RecordHeader header,
+                      decode_record_header(unit, found.segment->header, found.place.offset()));
+  if (header.kind != RecordKind::page || header.record_bytes() != found.place.bytes()) {
+    return Error{ErrorCode::corrupt, "the stored record is another one"};
+  }
+  if (header.page.codec != CodecId::raw) {
+    return Error{ErrorCode::unsupported, "only raw pages have groups of tokens"};
+  }
+  HEADRACE_TRY(verify_identity(header.page.identity, identity));
+  if (header.page.checksum != checksum) {
+    return Error{ErrorCode::corrupt, "the stored page has another checksum"};
+  }
+  const std::uint64_t group = checked_page_bytes(options_.shape);
+  const std::uint64_t start = first_group * group;
+  if (count == 0 || start + count * group > round_up(header.payload_bytes, group)) {
+    return Error{ErrorCode::invalid_argument, "the page does not hold these groups"};
+  }
+  const std::uint64_t bytes = std::min(count * group, header.payload_bytes - start);
+  HEADRACE_CHECK(out.size() == bytes, "the target has the size of the groups");
+  const std::uint64_t payload = found.place.offset() + segment_unit_bytes;
+  if (!options_.direct) {
+    HEADRACE_TRY(found.file().read_at(payload + start, std::span(&out, 1)));
+  } else {
+    // Whole units around them.
+    const std::uint64_t from = start / segment_unit_bytes * segment_unit_bytes;
+    HEADRACE_TRY_ASSIGN(
+        AlignedBuffer buffer,
+        AlignedBuffer::allocate(round_up(start + bytes, segment_unit_bytes) - from));
+    const MutableBytes around = buffer.span();
+    HEADRACE_TRY(found.file().read_at(payload + from, std::span(&around, 1)));
+    std::ranges::copy(around.subspan(start - from, bytes), out.begin());
+  }
+  return verify_payload(header, out, first_group);
 }
 
 }  // namespace headrace

@@ -1,0 +1,246 @@
+#include "cache/group_cache.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "codec/group_layout.h"
+#include "tier/disk_tier.h"
+
+namespace headrace {
+
+static_assert(choice_tokens == group_tokens, "what is chosen is what is stored");
+
+namespace {
+
+/// What a group's mass keeps from step to step.
+constexpr float decay = 0.5F;
+/// Of which a layer gets room in one step, as long as there is some: pages leave for it.
+constexpr std::uint32_t tokens_per_step = 512;
+
+std::uint32_t groups_of_block(const PageStoreOptions& options) {
+  return options.shape.tokens / group_tokens;
+}
+
+}  // namespace
+
+bool GroupCache::is_possible(const PageStoreOptions& options) {
+  return options.recalls() && options.codec->is_lossless() &&
+         options.disk_codec->id() == CodecId::raw &&
+         disk_tier_group_tokens(options.shape) == group_tokens;
+}
+
+std::uint64_t GroupCache::bytes(const PageStoreOptions& options) {
+  if (!is_possible(options)) return 0;
+  const std::uint64_t groups = (options.context + group_tokens - 1) / group_tokens;
+  return options.layers * (groups + groups_of_block(options)) * sizeof(std::uint32_t);
+}
+
+std::uint64_t GroupCache::bytes_per_slot(const PageStoreOptions& options) {
+  return is_possible(options) ? groups_of_block(options) * sizeof(Place) : 0;
+}
+
+GroupCache::GroupCache(PageStore& store, std::uint32_t blocks_max)
+    : store_(store),
+      groups_of_block_(groups_of_block(store.options())),
+      group_bytes_(group_bytes(store.options().shape)),
+      layers_(store.options().layers) {
+  for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    if (store.options().window(layer) == 0)
+      layers_[layer].place.resize(std::size_t{blocks_max} * groups_of_block_);
+  }
+  store_.add_borrower(*this);
+}
+
+GroupCache::~GroupCache() {
+  store_.remove_borrower(*this);
+  if (!store_.is_broken_off()) give_back();
+}
+
+Result<void> GroupCache::grow(std::uint32_t slots_kept_free) {
+  const std::uint32_t most = store_.slots_to_lend(slots_kept_free);
+  const auto layers = static_cast<std::uint32_t>(std::ranges::count_if(layers_, &Layer::is_read));
+  const std::uint32_t step = layers * std::max(1U, tokens_per_step / store_.options().shape.tokens);
+  const std::uint32_t slots = std::min(step, most - std::min(most, slots_));
+  if (slots == 0) {
+    balance();
+    return {};
+  }
+  if (store_.slots_available() < store_.slots_lent() + slots + slots_kept_free) return {};
+  HEADRACE_TRY(store_.make_room(slots + slots_kept_free));
+  for (std::uint32_t i = 0; i < slots; ++i) {
+    add_slot(poorest(), *store_.pool().acquire());
+    ++slots_;
+    store_.note_lent(1);
+  }
+  return {};
+}
+
+/// What a layer wants of each place that it would have with `more` slots.
+double GroupCache::need(const Layer& layer, double more) const {
+  const double slots = static_cast<double>(layer.slots.size()) + more;
+  return slots > 0 ? layer.wanted / slots : std::numeric_limits<double>::infinity();
+}
+
+GroupCache::Layer& GroupCache::poorest() {
+  return *std::ranges::max_element(
+      layers_, {}, [&](const Layer& layer) { return layer.is_read() ? need(layer, 1) : -1.0; });
+}
+
+void GroupCache::add_slot(Layer& layer, SlotIndex slot) {
+  layer.slots.push_back(slot);
+  layer.places.resize(layer.slots.size() * groups_of_block_);
+}
+
+SlotIndex GroupCache::take_slot(Layer& layer) {
+  const std::size_t places = layer.places.size() - groups_of_block_;
+  for (Place& place : std::span(layer.places).subspan(places)) forget(layer, place);
+  layer.places.resize(places);
+  const SlotIndex slot = layer.slots.back();
+  layer.slots.pop_back();
+  return slot;
+}
+
+/// Layers differ in how much they read, and slowly change.
+void GroupCache::balance() {
+  Layer& richest = *std::ranges::min_element(layers_, {}, [&](const Layer& layer) {
+    return layer.slots.empty() ? std::numeric_limits<double>::infinity() : need(layer, -1);
+  });
+  Layer& poor = poorest();
+  if (!richest.slots.empty() && need(richest, -1) < need(poor, 1))
+    add_slot(poor, take_slot(richest));
+}
+
+void GroupCache::give_back() {
+  for (Layer& layer : layers_) {
+    for (const SlotIndex slot : layer.slots) {
+      store_.pool().release(slot);
+      store_.note_lent(-1);
+    }
+    layer.slots.clear();
+    layer.places.clear();
+    std::ranges::fill(layer.place, 0);
+  }
+  slots_ = 0;
+}
+
+std::byte* GroupCache::data(const Layer& layer, std::uint32_t place) const {
+  return store_.pool().data(layer.slots[place / groups_of_block_]) +
+         place % groups_of_block_ * group_bytes_;
+}
+
+void GroupCache::forget(Layer& layer, Place& place) {
+  if (place.group != Place::nobody) layer.place[place.group] = 0;
+  place = {};
+}
+
+void GroupCache::age(Layer& layer, const TokenChoice& choice) const {
+  for (Place& place : layer.places) {
+    place.is_needed = false;
+    if (place.group != Place::nobody) place.mass = place.mass * decay + choice.mass[place.group];
+  }
+}
+
+std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice, PageTable& table,
+                               std::span<std::uint8_t> blocks) {
+  layer_ = &layers_[layer];
+  layer_number_ = layer;
+  loads_.clear();
+  age(*layer_, choice);
+  const auto for_each_chosen = [&](std::uint32_t block, const auto& visit) {
+    const std::uint32_t first = block * groups_of_block_;
+    for (std::uint32_t group = first; group < first + groups_of_block_; ++group)
+      if (choice.groups[group] != 0) visit(group);
+  };
+  KvStats& counters = store_.counters();
+  std::size_t wanted = 0;
+  std::size_t places_left = layer_->places.size();
+  for (std::uint32_t block = 0; block < blocks.size(); ++block) {
+    const bool is_resident = table.page(layer, block).slot.has_value();
+    for_each_chosen(block, [&](std::uint32_t group) {
+      ++counters.recall_groups_read;
+      if (!is_resident) ++wanted;
+      const std::uint32_t place = blocks[block] != 0 ? layer_->place[group] : 0;
+      if (place == 0) {
+        if (!is_resident) ++counters.recall_groups_loaded;
+      } else {
+        layer_->places[place - 1].is_needed = true;
+        --places_left;
+      }
+    });
+  }
+  layer_->wanted += (static_cast<double>(wanted) - layer_->wanted) / 16;
+  for (std::uint32_t block = 0; block < blocks.size(); ++block) {
+    if (blocks[block] == 0) continue;
+    const std::size_t loads_before = loads_.size();
+    for_each_chosen(block, [&](std::uint32_t group) {
+      if (layer_->place[group] == 0)
+        loads_.push_back({.block = &table.block(block), .group = group});
+    });
+    if (loads_.size() > places_left) {
+      loads_.resize(loads_before);
+      blocks[block] = 0;
+    }
+  }
+  make_places(*layer_);
+  return loads_.size();
+}
+
+/// For all that must be loaded: what is free, and what matters least of what is not needed.
+void GroupCache::make_places(Layer& layer) {
+  if (loads_.empty()) return;
+  victims_.clear();
+  for (std::uint32_t i = 0; i < layer.places.size(); ++i)
+    if (!layer.places[i].is_needed) victims_.push_back(i);
+  HEADRACE_CHECK(loads_.size() <= victims_.size(), "more groups are loaded than have a place");
+  const auto matters_less = [&](std::uint32_t a, std::uint32_t b) {
+    const float mass_a = layer.places[a].group == Place::nobody ? -1.0F : layer.places[a].mass;
+    const float mass_b = layer.places[b].group == Place::nobody ? -1.0F : layer.places[b].mass;
+    return mass_a != mass_b ? mass_a < mass_b : a < b;
+  };
+  if (loads_.size() < victims_.size()) {
+    std::ranges::nth_element(victims_, victims_.begin() + std::ptrdiff_t(loads_.size()),
+                             matters_less);
+  }
+  for (std::size_t i = 0; i < loads_.size(); ++i) {
+    Place& place = layer.places[victims_[i]];
+    forget(layer, place);
+    loads_[i].place = victims_[i];
+    place.group = loads_[i].group;
+    place.is_needed = true;
+    layer.place[place.group] = victims_[i] + 1;
+  }
+}
+
+void GroupCache::load(std::size_t index) {
+  Load& load = loads_[index];
+  load.has_failed = !store_
+                         .read_group(*load.block, layer_number_, load.group % groups_of_block_,
+                                     {data(*layer_, load.place), group_bytes_})
+                         .ok();
+}
+
+void GroupCache::end_loads(std::span<std::uint8_t> blocks) {
+  KvStats& counters = store_.counters();
+  for (const Load& load : loads_) {
+    if (load.has_failed) {
+      // The page as a whole may be had, and says what is wrong if not.
+      forget(*layer_, layer_->places[load.place]);
+      blocks[load.group / groups_of_block_] = 0;
+    } else {
+      counters.recall_bytes_loaded += group_bytes_;
+    }
+  }
+  loads_.clear();
+}
+
+void GroupCache::copy(std::uint32_t block, std::uint32_t kv_head,
+                      std::span<const std::uint16_t> groups, std::byte* page) const {
+  for (const std::uint16_t group : groups) {
+    const std::uint32_t place = layer_->place[block * groups_of_block_ + group];
+    decode_group(store_.options().shape, kv_head, group, {data(*layer_, place - 1), group_bytes_},
+                 page);
+  }
+}
+
+}  // namespace headrace

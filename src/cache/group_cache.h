@@ -1,0 +1,92 @@
+// GroupCache: what a sequence in recall keeps in memory of pages that are on disk. Recall reads a
+// few groups of tokens of many pages, and from step to step mostly the same ones; so their unit of
+// residency is a group, not a page (docs/decisions/0010-groups-in-memory.md). Groups lie in slots
+// that the pool lends, as they are stored. When a place is needed, the group goes whose share of
+// the attention, summed over the steps and decayed, is the smallest.
+//
+// Used by the engine loop alone, but for load() and copy().
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/page_store.h"
+#include "page/page_stream.h"
+
+namespace headrace {
+
+class GroupCache final : public SlotBorrower {
+ public:
+  /// Whether pages of this store can be read by groups.
+  static bool is_possible(const PageStoreOptions& options);
+  /// Memory for the books of a sequence, and for those of a slot.
+  static std::uint64_t bytes(const PageStoreOptions& options);
+  static std::uint64_t bytes_per_slot(const PageStoreOptions& options);
+
+  GroupCache(PageStore& store, std::uint32_t blocks_max);
+  ~GroupCache() override;
+
+  /// Between two steps: borrows a slot more for each layer, until this sequence has its share of
+  /// the pool. `slots_kept_free` stay free besides. Errors: those of PageStore::make_room().
+  Result<void> grow(std::uint32_t slots_kept_free);
+  /// All slots, between two steps.
+  void give_back() override;
+
+  /// Begins a layer: `blocks` says of which blocks [block] the chosen groups are to be had here.
+  /// Those for which there is no place become 0. Returns how many groups must be loaded.
+  std::size_t choose(std::uint32_t layer, const TokenChoice& choice, PageTable& table,
+                     std::span<std::uint8_t> blocks);
+  /// Loads one of them. Any thread.
+  void load(std::size_t index);
+  /// When all have been loaded: the blocks of those that could not be become 0.
+  void end_loads(std::span<std::uint8_t> blocks);
+  /// Puts what a kv head has in these groups of a block into its place in `page`. Any thread.
+  void copy(std::uint32_t block, std::uint32_t kv_head, std::span<const std::uint16_t> groups,
+            std::byte* page) const;
+
+ private:
+  /// Where a group can be.
+  struct Place {
+    static constexpr std::uint32_t nobody = 0xFFFF'FFFF;
+    std::uint32_t group = nobody;  ///< of the text: block * groups_of_block_ + group of it
+    float mass = 0;                ///< of the attention, decayed
+    bool is_needed = false;        ///< by the layer under way
+  };
+  struct Layer {
+    std::vector<SlotIndex> slots;
+    std::vector<Place> places;         // of all slots, one after the other
+    double wanted = 1;                 // groups a step, of pages elsewhere; a moving mean
+    std::vector<std::uint32_t> place;  // [group of the text]: + 1; 0: in none
+    bool is_read() const { return !place.empty(); }  // by groups: no window
+  };
+  struct Load {
+    const Block* block = nullptr;
+    std::uint32_t group = 0;  // of the text
+    std::uint32_t place = 0;
+    bool has_failed = false;
+  };
+
+  double need(const Layer& layer, double more) const;
+  Layer& poorest();
+  void add_slot(Layer& layer, SlotIndex slot);
+  SlotIndex take_slot(Layer& layer);
+  void balance();
+  std::byte* data(const Layer& layer, std::uint32_t place) const;
+  void age(Layer& layer, const TokenChoice& choice) const;
+  void make_places(Layer& layer);
+  void forget(Layer& layer, Place& place);
+
+  PageStore& store_;
+  const std::uint32_t groups_of_block_;
+  const std::uint64_t group_bytes_;
+  std::uint32_t slots_ = 0;  // borrowed
+  std::vector<Layer> layers_;
+  // Of the layer under way.
+  Layer* layer_ = nullptr;
+  std::uint32_t layer_number_ = 0;
+  std::vector<Load> loads_;
+  std::vector<std::uint32_t> victims_;
+};
+
+}  // namespace headrace
