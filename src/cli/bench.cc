@@ -6,6 +6,7 @@
 
 #include "cli/bench_engine.h"
 #include "cli/bench_limits.h"
+#include "cli/bench_recall.h"
 #include "cli/bench_report.h"
 #include "cli/bench_result.h"
 #include "cli/bench_store.h"
@@ -13,6 +14,7 @@
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
 #include "cli/output_file.h"
+#include "cli/prompt_text.h"
 
 namespace headrace {
 namespace {
@@ -23,6 +25,7 @@ constexpr const char* footer =
     "  headrace bench -m model.gguf --engines headrace,headrace-eighth --workloads decode-8192\n"
     "  headrace bench -m model.gguf --llama-bench build/bench/llama-bench --results results\n"
     "  headrace bench -m model.gguf --limits-only\n"
+    "  headrace bench -m model.gguf --recall book.txt --llama-bench build/bench/llama-bench\n"
     "  headrace bench -m model.gguf --store --llama-server build/bench/llama-server\n"
     "\n"
     "`make bench` of the source tree gets the peers and runs everything.\n"
@@ -38,7 +41,7 @@ struct BenchFlags {
   BenchSetup setup;
   std::string kv_disk;
   std::vector<std::string> engines, workloads;
-  std::string json, markdown, plots, results;
+  std::string json, markdown, plots, results, recall;
   std::uint32_t rounds = 0;  // 0: the default
   bool quick = false, limits_only = false, no_limits = false, store = false;
 };
@@ -160,18 +163,27 @@ Result<MachineLimits> limits(const BenchFlags& flags, const BenchSetup& setup,
   return measure_limits(context.env, options);
 }
 
-Result<void> bench_store(const BenchFlags& flags, const BenchSetup& setup,
-                         CommandContext& context) {
+/// What --store or --recall asks for.
+Result<std::vector<BenchFigure>> measure_figures(const BenchFlags& flags, const BenchSetup& setup,
+                                                 CommandContext& context) {
+  if (flags.store)
+    return measure_store(setup, flags.quick ? quick_store_size() : StoreBenchSize(), context);
+  HEADRACE_TRY_ASSIGN(const std::string text, read_text_file(context, flags.recall));
+  RecallBenchSize size = flags.quick ? quick_recall_size() : RecallBenchSize();
+  if (flags.rounds != 0) size.rounds = flags.rounds;
+  return measure_recall(setup, size, text, context);
+}
+
+Result<void> bench_figures(const BenchFlags& flags, const BenchSetup& setup,
+                           CommandContext& context) {
   HEADRACE_TRY(prepare_outputs(context.env, flags));
-  HEADRACE_TRY_ASSIGN(
-      const auto figures,
-      measure_store(setup, flags.quick ? quick_store_size() : StoreBenchSize(), context));
-  print_store(context.out, figures);
+  HEADRACE_TRY_ASSIGN(const auto figures, measure_figures(flags, setup, context));
+  print_figures(context.out, figures);
   if (!flags.json.empty()) {
-    HEADRACE_TRY(write_file(context.env, flags.json, store_json(figures)));
+    HEADRACE_TRY(write_file(context.env, flags.json, figures_json(figures)));
   }
   if (!flags.markdown.empty()) {
-    HEADRACE_TRY(write_file(context.env, flags.markdown, store_markdown(figures)));
+    HEADRACE_TRY(write_file(context.env, flags.markdown, figures_markdown(figures)));
   }
   return {};
 }
@@ -193,8 +205,8 @@ int bench(const BenchFlags& flags, CommandContext& context) {
   }
   const Result<ModelInfo> model = context.inspect_model(setup.model_path);
   if (!model.ok()) return fail(model.error(), Phase::opening);
-  if (flags.store) {
-    const Result<void> status = bench_store(flags, setup, context);
+  if (flags.store || !flags.recall.empty()) {
+    const Result<void> status = bench_figures(flags, setup, context);
     return status.ok() ? exit_ok : fail(status.error(), Phase::running);
   }
   const Result<BenchPlan> plan = make_plan(flags, setup, *model, context);
@@ -242,10 +254,18 @@ Command add_bench(CLI::App& program) {
   command->add_flag("--no-limits", flags->no_limits, "Everything but that")->excludes(limits_only);
   command->add_flag("--quick", flags->quick,
                     "Two small workloads, two rounds: in less than two minutes");
+  CLI::Option* store =
+      command
+          ->add_flag("--store", flags->store,
+                     "Instead of the workloads: memory and disk that hold KV for the pool")
+          ->excludes(limits_only);
   command
-      ->add_flag("--store", flags->store,
-                 "Instead of the workloads: memory and disk that hold KV for the pool")
-      ->excludes(limits_only);
+      ->add_option("--recall", flags->recall,
+                   "Instead of the workloads: answers behind the beginning of this text, exact and "
+                   "in recall, with all of the KV in memory and with a part of it")
+      ->excludes(limits_only)
+      ->excludes(store)
+      ->type_name("FILE");
   command->add_option("--rounds", flags->rounds, "Turns of every engine (default: 3)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");

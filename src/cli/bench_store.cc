@@ -45,7 +45,7 @@ class StoreBench {
         directory_(std::move(directory)),
         context_(context) {}
 
-  Result<std::vector<StoreFigure>> run() {
+  Result<std::vector<BenchFigure>> run() {
     HEADRACE_TRY(measure_restart());
     HEADRACE_TRY(measure_limits());
     HEADRACE_TRY(measure_decoding());
@@ -361,29 +361,10 @@ class StoreBench {
   const ModelInfo& model_;
   const std::string directory_;
   CommandContext& context_;
-  std::vector<StoreFigure> figures_;
+  std::vector<BenchFigure> figures_;
   TierLimits limits_;
   double cold_seconds_ = 0;
 };
-
-std::string format_value(double value) {
-  char text[32];
-  const char* const format = value >= 100 ? "%.0f" : value >= 10 ? "%.1f" : "%.3g";
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
-
-TextGrid grid_of(const std::vector<StoreFigure>& figures) {
-  TextGrid grid({"store", "figure", "limit", "of it"});
-  for (const StoreFigure& figure : figures) {
-    const bool has_limit = figure.limit > 0;
-    grid.row({figure.part + ": " + figure.name,
-              format_value(figure.value) + (figure.unit.empty() ? "" : " " + figure.unit),
-              has_limit ? format_value(figure.limit) + " " + figure.unit : "",
-              has_limit ? format_value(std::round(figure.value / figure.limit * 100)) + " %" : ""});
-  }
-  return grid;
-}
 
 }  // namespace
 
@@ -404,7 +385,7 @@ StoreBenchSize fit_store_size(StoreBenchSize size, const ModelInfo& model) {
   return size;
 }
 
-Result<std::vector<StoreFigure>> measure_store(const BenchSetup& setup, const StoreBenchSize& size,
+Result<std::vector<BenchFigure>> measure_store(const BenchSetup& setup, const StoreBenchSize& size,
                                                CommandContext& context) {
   HEADRACE_TRY_ASSIGN(const ModelInfo model, context.inspect_model(setup.model_path));
   const std::string parent =
@@ -415,27 +396,6 @@ Result<std::vector<StoreFigure>> measure_store(const BenchSetup& setup, const St
   const auto cleaned = bench.clean_up();
   if (figures.ok()) HEADRACE_TRY(cleaned);
   return figures;
-}
-
-void print_store(std::ostream& out, const std::vector<StoreFigure>& figures) {
-  grid_of(figures).print(out);
-}
-
-std::string store_markdown(const std::vector<StoreFigure>& figures) {
-  return grid_of(figures).to_markdown();
-}
-
-std::string store_json(const std::vector<StoreFigure>& figures) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const StoreFigure& figure : figures) {
-    nlohmann::ordered_json object = {{"part", figure.part},
-                                     {"name", figure.name},
-                                     {"value", figure.value},
-                                     {"unit", figure.unit}};
-    if (figure.limit > 0) object["limit"] = figure.limit;
-    json.push_back(std::move(object));
-  }
-  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace headrace

@@ -2,21 +2,12 @@
 // beside what this machine could reach.
 #pragma once
 
-#include <ostream>
-#include <string>
 #include <vector>
 
 #include "cli/bench_engine.h"
+#include "cli/bench_figures.h"
 
 namespace headrace {
-
-struct StoreFigure {
-  std::string part;  ///< "limits", "decode", "restart", "lookup" or "sharing"
-  std::string name;
-  double value = 0;
-  std::string unit;
-  double limit = 0;  ///< what the value could be at best; 0: not known
-};
 
 struct StoreBenchSize {
   std::uint32_t prompt_tokens = 8'128;                 ///< before decoding
@@ -35,12 +26,7 @@ StoreBenchSize fit_store_size(StoreBenchSize size, const ModelInfo& model);
 
 /// Runs everything once. Its files lie in a folder of their own below setup.disk_directory, and are
 /// gone at the end. Errors: cancelled, and those of Engine.
-Result<std::vector<StoreFigure>> measure_store(const BenchSetup& setup, const StoreBenchSize& size,
+Result<std::vector<BenchFigure>> measure_store(const BenchSetup& setup, const StoreBenchSize& size,
                                                CommandContext& context);
-
-void print_store(std::ostream& out, const std::vector<StoreFigure>& figures);
-std::string store_markdown(const std::vector<StoreFigure>& figures);
-/// A list of objects, one a figure.
-std::string store_json(const std::vector<StoreFigure>& figures);
 
 }  // namespace headrace
