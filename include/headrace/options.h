@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,21 @@
 #include "headrace/types.h"
 
 namespace headrace {
+
+/// Keys and values of some tokens that leave memory.
+struct KvEviction {
+  std::uint32_t layer = 0;
+  std::uint32_t first_position = 0;
+  std::span<const TokenId> tokens;  ///< valid during the call
+  /// Of recall: their share of the attention, summed over the steps and decayed.
+  double mass = 0;
+  /// "nobody uses them", "newest first", "least mass" or "lent slot is needed".
+  const char* reason = "";
+  /// Where they can be had from: "host", "disk" or "text" (computed again).
+  const char* to = "";
+};
+/// Called by the thread that works with the engine, in the middle of it: must not call the engine.
+using EvictionCallback = std::function<void(const KvEviction& eviction)>;
 
 /// Where keys and values live and how much room they have.
 struct KvOptions {
@@ -96,6 +112,8 @@ struct EngineOptions {
   std::uint32_t chunk_tokens = 512;
   KvOptions kv = {};
   AttentionOptions attention = {};
+  /// Hears of all keys and values that leave memory. Null: nobody does.
+  EvictionCallback on_eviction = {};
 };
 
 /// What a Sequence is started with.

@@ -40,14 +40,15 @@ std::uint64_t GroupCache::bytes_per_slot(const PageStoreOptions& options) {
   return is_possible(options) ? groups_of_block(options) * sizeof(Place) : 0;
 }
 
-GroupCache::GroupCache(PageStore& store, std::uint32_t blocks_max)
+GroupCache::GroupCache(PageStore& store, const PageTable& table)
     : store_(store),
+      table_(table),
       groups_of_block_(groups_of_block(store.options())),
       group_bytes_(group_bytes(store.options().shape)),
       layers_(store.options().layers) {
   for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
     if (store.options().window(layer) == 0)
-      layers_[layer].place.resize(std::size_t{blocks_max} * groups_of_block_);
+      layers_[layer].place.resize(std::size_t{table.blocks_max()} * groups_of_block_);
   }
   store_.add_borrower(*this);
 }
@@ -94,7 +95,7 @@ void GroupCache::add_slot(Layer& layer, SlotIndex slot) {
 
 SlotIndex GroupCache::take_slot(Layer& layer) {
   const std::size_t places = layer.places.size() - groups_of_block_;
-  for (Place& place : std::span(layer.places).subspan(places)) forget(layer, place);
+  for (Place& place : std::span(layer.places).subspan(places)) evict(layer, place, "least mass");
   layer.places.resize(places);
   const SlotIndex slot = layer.slots.back();
   layer.slots.pop_back();
@@ -113,6 +114,7 @@ void GroupCache::balance() {
 
 void GroupCache::give_back() {
   for (Layer& layer : layers_) {
+    for (Place& place : layer.places) evict(layer, place, "lent slot is needed");
     for (const SlotIndex slot : layer.slots) {
       store_.pool().release(slot);
       store_.note_lent(-1);
@@ -134,6 +136,17 @@ void GroupCache::forget(Layer& layer, Place& place) {
   place = {};
 }
 
+/// The same for what makes room, which others may want to hear of.
+void GroupCache::evict(Layer& layer, Place& place, const char* reason) {
+  if (place.group != Place::nobody) {
+    store_.tell_eviction(table_.block(place.group / groups_of_block_),
+                         static_cast<std::uint32_t>(&layer - layers_.data()),
+                         place.group % groups_of_block_ * group_tokens, group_tokens,
+                         double{place.mass}, reason);
+  }
+  forget(layer, place);
+}
+
 void GroupCache::age(Layer& layer, const TokenChoice& choice) const {
   for (Place& place : layer.places) {
     place.is_needed = false;
@@ -141,7 +154,7 @@ void GroupCache::age(Layer& layer, const TokenChoice& choice) const {
   }
 }
 
-std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice, PageTable& table,
+std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice,
                                std::span<std::uint8_t> blocks) {
   layer_ = &layers_[layer];
   layer_number_ = layer;
@@ -156,7 +169,7 @@ std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice, P
   std::size_t wanted = 0;
   std::size_t places_left = layer_->places.size();
   for (std::uint32_t block = 0; block < blocks.size(); ++block) {
-    const bool is_resident = table.page(layer, block).slot.has_value();
+    const bool is_resident = table_.page(layer, block).slot.has_value();
     for_each_chosen(block, [&](std::uint32_t group) {
       ++counters.recall_groups_read;
       if (!is_resident) ++wanted;
@@ -175,7 +188,7 @@ std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice, P
     const std::size_t loads_before = loads_.size();
     for_each_chosen(block, [&](std::uint32_t group) {
       if (layer_->place[group] == 0)
-        loads_.push_back({.block = &table.block(block), .group = group});
+        loads_.push_back({.block = &table_.block(block), .group = group});
     });
     if (loads_.size() > places_left) {
       loads_.resize(loads_before);
@@ -204,7 +217,7 @@ void GroupCache::make_places(Layer& layer) {
   }
   for (std::size_t i = 0; i < loads_.size(); ++i) {
     Place& place = layer.places[victims_[i]];
-    forget(layer, place);
+    evict(layer, place, "least mass");
     loads_[i].place = victims_[i];
     place.group = loads_[i].group;
     place.is_needed = true;

@@ -24,7 +24,8 @@ class GroupCache final : public SlotBorrower {
   static std::uint64_t bytes(const PageStoreOptions& options);
   static std::uint64_t bytes_per_slot(const PageStoreOptions& options);
 
-  GroupCache(PageStore& store, std::uint32_t blocks_max);
+  /// `table` must stay, with at least the blocks that were chosen from.
+  GroupCache(PageStore& store, const PageTable& table);
   ~GroupCache() override;
 
   /// Between two steps: borrows a slot more for each layer, until this sequence has its share of
@@ -35,7 +36,7 @@ class GroupCache final : public SlotBorrower {
 
   /// Begins a layer: `blocks` says of which blocks [block] the chosen groups are to be had here.
   /// Those for which there is no place become 0. Returns how many groups must be loaded.
-  std::size_t choose(std::uint32_t layer, const TokenChoice& choice, PageTable& table,
+  std::size_t choose(std::uint32_t layer, const TokenChoice& choice,
                      std::span<std::uint8_t> blocks);
   /// Loads one of them. Any thread.
   void load(std::size_t index);
@@ -76,8 +77,10 @@ class GroupCache final : public SlotBorrower {
   void age(Layer& layer, const TokenChoice& choice) const;
   void make_places(Layer& layer);
   void forget(Layer& layer, Place& place);
+  void evict(Layer& layer, Place& place, const char* reason);
 
   PageStore& store_;
+  const PageTable& table_;
   const std::uint32_t groups_of_block_;
   const std::uint64_t group_bytes_;
   std::uint32_t slots_ = 0;  // borrowed

@@ -259,7 +259,7 @@ void PageStore::make_room_of_unused(std::uint32_t slots) {
 }
 
 /// Starts to let a page go. False: the tier has no room in its queue, wait first.
-bool PageStore::let_page_leave(Block& block, std::uint32_t layer) {
+bool PageStore::let_page_leave(Block& block, std::uint32_t layer, const char* reason) {
   PageEntry& page = block.pages[layer];
   if (!page.writing && page.stored) {
     free_slot(block, page);
@@ -271,14 +271,31 @@ bool PageStore::let_page_leave(Block& block, std::uint32_t layer) {
     return false;
   }
   may_leave_no_more(block, layer);
+  tell_eviction(block, layer, 0, static_cast<std::uint32_t>(block.tokens.size()), 0, reason);
   return true;
+}
+
+void PageStore::tell_eviction(const Block& block, std::uint32_t layer, std::uint32_t first_token,
+                              std::uint32_t tokens, double mass, const char* reason) const {
+  if (!options_.on_eviction) return;
+  const PageEntry& page = block.pages[layer];
+  const bool is_on_host = tiers_.size() > 1 && (page.stored & 1) != 0;
+  const bool is_kept = page.stored != 0 || page.writing;
+  options_.on_eviction({.layer = layer,
+                        .first_position = block.first_position + first_token,
+                        .tokens = std::span(block.tokens).subspan(first_token, tokens),
+                        .mass = mass,
+                        .reason = reason,
+                        .to = is_on_host ? "host"
+                              : is_kept  ? "disk"
+                                         : "text"});
 }
 
 bool PageStore::let_used_page_leave() {
   if (tiers_.empty()) return false;
   const std::optional<PageId> lasting = policy_->victim();
   const std::optional<PageId> victim = lasting ? lasting : windowed_policy_->victim();
-  return victim && let_page_leave(*tracked_.at(*victim), victim->layer);
+  return victim && let_page_leave(*tracked_.at(*victim), victim->layer, "newest first");
 }
 
 bool PageStore::take_back_slots() {
@@ -315,7 +332,7 @@ bool PageStore::let_unused_page_leave() {
   }
   for (std::uint32_t layer = options_.layers; layer-- > 0;) {
     const PageEntry& page = block.pages[layer];
-    if (page.slot && !page.leaving) return let_page_leave(block, layer);
+    if (page.slot && !page.leaving) return let_page_leave(block, layer, "nobody uses them");
   }
   return false;
 }

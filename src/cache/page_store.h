@@ -64,6 +64,7 @@ struct PageStoreOptions {
   /// Lossy codecs define the value of a page when its block is full.
   const Codec* codec = &raw_codec();
   AttentionOptions attention;
+  EvictionCallback on_eviction = {};
   Digest128 model;  ///< of the model file
   Digest128
       numerics;  ///< of what else the bytes of pages depend on: kernels, settings of the model
@@ -192,6 +193,9 @@ class PageStore {
   /// The copy of a streamed page in `slot` stays, if there are slots to spare. False: it is still
   /// the caller's.
   bool keep_streamed(Block& block, std::uint32_t layer, SlotIndex slot);
+  /// Tells whoever wants to hear it that tokens of a block leave memory.
+  void tell_eviction(const Block& block, std::uint32_t layer, std::uint32_t first_token,
+                     std::uint32_t tokens, double mass, const char* reason) const;
   /// Slots that streams hold of those kept free.
   void note_streaming(std::int32_t slots) { streaming_ += slots; }
 
@@ -261,7 +265,7 @@ class PageStore {
   bool keep_loaded(Block& block, std::uint32_t layer, SlotIndex slot);
   void finish_put(Block& block, std::uint32_t layer, std::size_t tier, const Result<void>& outcome);
   static Error disk_error(const Error& error);
-  bool let_page_leave(Block& block, std::uint32_t layer);
+  bool let_page_leave(Block& block, std::uint32_t layer, const char* reason);
   bool let_unused_page_leave();
   bool let_used_page_leave();
   bool take_back_slots();

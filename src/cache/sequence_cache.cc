@@ -100,7 +100,7 @@ Result<void> SequenceCache::prepare_groups() {
     groups_.reset();
     return {};
   }
-  if (groups_ == nullptr) groups_ = std::make_unique<GroupCache>(store_, table_.blocks_max());
+  if (groups_ == nullptr) groups_ = std::make_unique<GroupCache>(store_, table_);
   return groups_->grow(slots_kept_free());
 }
 
@@ -215,7 +215,7 @@ std::size_t SequenceCache::choose(std::uint32_t layer, const TokenChoice& choice
           group_count(std::min(shape().tokens, position() + 1 - first));
     }
   }
-  return groups_->choose(layer, choice, table_, parts_);
+  return groups_->choose(layer, choice, parts_);
 }
 
 PageStream& SequenceCache::attend_chosen(std::uint32_t layer) {

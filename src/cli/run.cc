@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/engine_flags.h"
+#include "cli/eviction_log.h"
 #include "cli/exit_code.h"
 #include "cli/progress.h"
 #include "cli/prompt_text.h"
@@ -25,7 +26,7 @@ constexpr const char* footer =
 struct RunFlags {
   EngineFlags engine;
   SamplingFlags sampling;
-  std::string file, prompt, session;
+  std::string file, prompt, session, eviction_log;
   bool raw = false, chat = false, json = false;
 };
 
@@ -99,12 +100,20 @@ int run(const RunFlags& flags, CommandContext& context) {
   const auto fail = [&](const Error& error, Phase phase) {
     return report_error(context.err, error, phase);
   };
-  const Result<EngineOptions> options = flags.engine.options();
+  Result<EngineOptions> options = flags.engine.options();
   if (!options.ok()) return fail(options.error(), Phase::opening);
+  std::unique_ptr<EvictionLog> log;
+  if (!flags.eviction_log.empty()) {
+    auto opened = EvictionLog::open(context.env, flags.eviction_log);
+    if (!opened.ok()) return fail(opened.error(), Phase::opening);
+    log = std::move(*opened);
+    options->on_eviction = log->callback();
+  }
   const Result<std::string> text = read_prompt_text(context, flags.file, flags.prompt);
   if (!text.ok()) return fail(text.error(), Phase::opening);
   const auto engine = context.open_engine(*options);
   if (!engine.ok()) return fail(engine.error(), Phase::opening);
+  if (log != nullptr) log->set_engine(engine->get());
 
   std::ostream& text_out = flags.json ? context.err : context.out;
   const Result<Generation> generation = generate(context, **engine, flags, *text, text_out);
@@ -114,6 +123,10 @@ int run(const RunFlags& flags, CommandContext& context) {
     return context.interrupts.exit_code();
   }
   if (!generation.ok()) return fail(generation.error(), Phase::running);
+  if (log != nullptr) {
+    if (const Result<void> logged = log->finish(); !logged.ok())
+      return fail(logged.error(), Phase::running);
+  }
 
   text_out << std::endl;
   const std::size_t threads =
@@ -138,6 +151,11 @@ Command add_run(CLI::App& program) {
                                        "Continue the text as it is, without the chat template");
   command->add_flag("--chat", flags->chat, "Use the model's chat template (default, if it has one)")
       ->excludes(raw);
+  command
+      ->add_option("--eviction-log", flags->eviction_log,
+                   "A file that gets a line for all that leaves the memory for keys and values: "
+                   "what, why and where it can be read from")
+      ->type_name("FILE");
   command->add_flag(
       "--json", flags->json,
       "One JSON object with text, tokens and figures on stdout; everything else goes to stderr");

@@ -94,6 +94,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.numerics = numerics_digest(*model_);
   store.reuse = checked.kv.reuse;
   store.attention = checked.attention;
+  store.on_eviction = checked.on_eviction;
   HEADRACE_TRY_ASSIGN(store.codec, open_codec(checked.kv.codec, store.model));
   // What defines a page is also what is kept of it.
   if (!store.codec->is_lossless()) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -471,6 +472,28 @@ TEST_F(SequenceRecall, KeepsGroupsInMemoryAndGivesTheSameBitsWithAnyNumberOfThem
       }
     }
   }
+}
+
+TEST_F(SequenceRecall, TellsWhatLeavesMemoryAndWhy) {
+  EngineOptions options = tight(1, recall(64));
+  options.kv.memory_bytes += std::uint64_t{layers} * 2 * 16 << 10;
+  std::map<std::string, std::uint64_t> tokens_by_reason;
+  options.on_eviction = [&](const KvEviction& eviction) {
+    ASSERT_LT(eviction.layer, layers);
+    ASSERT_EQ(std::string(eviction.to), "disk");
+    ASSERT_TRUE(std::ranges::equal(
+        eviction.tokens,
+        std::span(tokens_).subspan(eviction.first_position, eviction.tokens.size())));
+    tokens_by_reason[eviction.reason] += eviction.tokens.size();
+    if (std::string(eviction.reason) == "least mass") {
+      ASSERT_EQ(eviction.tokens.size(), 8U);
+    }
+  };
+  const auto engine = try_open(options);
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  decoded(**engine);
+  EXPECT_GT(tokens_by_reason["newest first"], 0U) << "of the prompt, page by page";
+  EXPECT_GT(tokens_by_reason["least mass"], 0U);
 }
 
 TEST_F(SequenceRecall, GivesItsSlotsBackWhenOthersNeedThem) {
