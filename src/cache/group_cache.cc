@@ -55,7 +55,7 @@ GroupCache::GroupCache(PageStore& store, const PageTable& table)
 
 GroupCache::~GroupCache() {
   store_.remove_borrower(*this);
-  if (!store_.is_broken_off()) give_back();
+  if (!store_.is_broken_off()) release("nobody uses them");
 }
 
 Result<void> GroupCache::grow(std::uint32_t slots_kept_free) {
@@ -112,9 +112,11 @@ void GroupCache::balance() {
     add_slot(poor, take_slot(richest));
 }
 
-void GroupCache::give_back() {
+void GroupCache::give_back() { release("lent slot is needed"); }
+
+void GroupCache::release(const char* reason) {
   for (Layer& layer : layers_) {
-    for (Place& place : layer.places) evict(layer, place, "lent slot is needed");
+    for (Place& place : layer.places) evict(layer, place, reason);
     for (const SlotIndex slot : layer.slots) {
       store_.pool().release(slot);
       store_.note_lent(-1);

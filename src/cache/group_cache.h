@@ -68,6 +68,7 @@ class GroupCache final : public SlotBorrower {
     bool has_failed = false;
   };
 
+  void release(const char* reason);
   double need(const Layer& layer, double more) const;
   Layer& poorest();
   void add_slot(Layer& layer, SlotIndex slot);
