@@ -53,18 +53,12 @@ void clear_line(CommandContext& context) {
 
 std::string file_name(const std::string& path) { return path.substr(path.find_last_of('/') + 1); }
 
-/// A path to write to that cannot work is found before the minutes of measuring.
 Result<void> prepare_outputs(Env& env, const BenchFlags& flags) {
   for (const std::string& directory : {flags.plots, flags.results}) {
     if (!directory.empty()) HEADRACE_TRY(env.make_directories(directory));
   }
   for (const std::string& file : {flags.json, flags.markdown}) {
-    const std::size_t slash = file.find_last_of('/');
-    if (slash == std::string::npos || slash == 0) continue;
-    if (!env.exists(file.substr(0, slash))) {
-      return Error{ErrorCode::not_found, "cannot write '" + file + "': there is no folder '" +
-                                             file.substr(0, slash) + "'"};
-    }
+    HEADRACE_TRY(expect_folder_of(env, file));
   }
   return {};
 }

@@ -21,6 +21,7 @@ struct Command {
 Command add_run(CLI::App& program);
 Command add_chat(CLI::App& program);
 Command add_perplexity(CLI::App& program);
+Command add_eval(CLI::App& program);
 Command add_calibrate(CLI::App& program);
 Command add_inspect(CLI::App& program);
 Command add_bench(CLI::App& program);

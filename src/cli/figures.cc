@@ -6,15 +6,12 @@
 #include <cstdio>
 
 namespace headrace {
-namespace {
 
-std::string format_number(double value, int decimals) {
+std::string format_scientific(double value) {
   char text[64];
-  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  std::snprintf(text, sizeof text, "%.1e", value);
   return text;
 }
-
-}  // namespace
 
 std::string format_count(std::uint64_t count) {
   std::string text = std::to_string(count);
@@ -33,8 +30,8 @@ std::string format_fixed(double value, int decimals) {
 
 std::string format_seconds(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "-";
-  if (seconds < 9.995) return format_number(seconds, 2) + " s";
-  if (seconds < 99.95) return format_number(seconds, 1) + " s";
+  if (seconds < 9.995) return format_fixed(seconds, 2) + " s";
+  if (seconds < 99.95) return format_fixed(seconds, 1) + " s";
   const auto whole = static_cast<std::uint64_t>(std::llround(std::min(seconds, 1e15)));
   char text[64];
   if (whole < 3600) {
@@ -50,8 +47,8 @@ std::string format_seconds(double seconds) {
 
 std::string format_rate(double tokens_per_second) {
   if (!std::isfinite(tokens_per_second) || tokens_per_second <= 0) return "-";
-  if (tokens_per_second < 9.995) return format_number(tokens_per_second, 2) + " tok/s";
-  if (tokens_per_second < 99.95) return format_number(tokens_per_second, 1) + " tok/s";
+  if (tokens_per_second < 9.995) return format_fixed(tokens_per_second, 2) + " tok/s";
+  if (tokens_per_second < 99.95) return format_fixed(tokens_per_second, 1) + " tok/s";
   return format_count(static_cast<std::uint64_t>(std::llround(tokens_per_second))) + " tok/s";
 }
 

@@ -9,6 +9,8 @@
 
 namespace headrace {
 
+/// "3.0e-03": two digits
+std::string format_scientific(double value);
 /// "7,012"
 std::string format_count(std::uint64_t count);
 /// With so many digits behind the point.

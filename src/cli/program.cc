@@ -32,7 +32,7 @@ Error usage_error(const CLI::App& program, const CLI::ParseError& error) {
   std::string message = error.what();
   if (program.get_subcommands().empty() && error.get_name() == "RequiredError") {
     message =
-        "which command? run, chat, sessions, perplexity, calibrate, inspect, bench, trace or "
+        "which command? run, chat, sessions, perplexity, eval, calibrate, inspect, bench, trace or "
         "verify";
   }
   return {ErrorCode::invalid_argument, message + "; see `" + help + " --help`"};
@@ -45,9 +45,9 @@ int parse_and_execute(int argc, const char* const* argv, CommandContext& context
   program.require_subcommand(1);
   program.get_formatter()->column_width(34);
   const std::vector<Command> commands = {
-      add_run(program),       add_chat(program),    add_perplexity(program),
-      add_calibrate(program), add_inspect(program), add_bench(program),
-      add_trace(program),     add_verify(program),  add_sessions(program)};
+      add_run(program),       add_chat(program),    add_perplexity(program), add_eval(program),
+      add_calibrate(program), add_inspect(program), add_bench(program),      add_trace(program),
+      add_verify(program),    add_sessions(program)};
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& request) {  // --help, --version

@@ -18,7 +18,8 @@ TEST_F(Program, PrintsItsVersionOnStandardOutput) {
 }
 
 TEST_F(Program, HelpOfEveryCommandHasExamples) {
-  for (const std::string command : {"run", "chat", "perplexity", "inspect", "bench", "trace"}) {
+  for (const std::string command :
+       {"run", "chat", "perplexity", "eval", "inspect", "bench", "trace"}) {
     out.str("");
     EXPECT_EQ(run({command, "--help"}), exit_ok);
     EXPECT_NE(out.str().find("Examples:"), std::string::npos) << command;
@@ -30,9 +31,8 @@ TEST_F(Program, WithoutACommandItNamesThem) {
   EXPECT_EQ(run({}), exit_usage);
   EXPECT_EQ(
       err.str(),
-      "headrace: error: which command? run, chat, sessions, perplexity, calibrate, inspect, bench, "
-      "trace or "
-      "verify; see `headrace --help`\n");
+      "headrace: error: which command? run, chat, sessions, perplexity, eval, calibrate, inspect, "
+      "bench, trace or verify; see `headrace --help`\n");
 }
 
 TEST_F(Program, AnOptionThatIsMissingPointsToTheHelpOfItsCommand) {

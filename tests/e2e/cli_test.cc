@@ -37,8 +37,8 @@ class Command : public CommandTest {
 TEST_F(Command, HelpNamesEveryCommandAndTeaches) {
   const auto help = run_command({"--help"});
   EXPECT_EQ(help.exit_code, 0) << help.err;
-  for (const char* command :
-       {"run", "chat", "perplexity", "calibrate", "inspect", "bench", "sessions", "verify"}) {
+  for (const char* command : {"run", "chat", "perplexity", "eval", "calibrate", "inspect", "bench",
+                              "sessions", "verify"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << command;
     const auto own = run_command({command, "--help"});
     EXPECT_EQ(own.exit_code, 0) << own.err;
@@ -178,6 +178,56 @@ TEST_F(Command, PerplexityAgainstFullFindsNoDifference) {
   EXPECT_GT(json["perplexity"].get<double>(), 1.0);
   EXPECT_GT(json["tokens_scored"].get<std::uint64_t>(), 0U);
   EXPECT_LE(json["kv_bytes_peak"].get<std::uint64_t>(), tight_memory);
+}
+
+TEST_F(Command, EvalHoldsEveryModeAgainstTheFullCache) {
+  const std::string choices = directory_.path_of("choices.jsonl");
+  write_bytes(
+      choices,
+      "{\"ctx\": \"A cat\", \"endings\": [\"sleeps.\", \"reads a book.\"], \"label\": 0}\n"
+      "{\"ctx\": \"A cat\", \"endings\": [\"sleeps.\", \"reads a book.\"], \"label\": 1}\n");
+  const std::string table = directory_.path_of("table.md");
+  const CommandResult result = run_command({"eval",
+                                            "-m",
+                                            model_,
+                                            "-f",
+                                            file_with(made_up_text(8000)),
+                                            "--context",
+                                            "2048",
+                                            "--choices",
+                                            choices,
+                                            "--items",
+                                            "2",
+                                            "--tasks",
+                                            "needle,perplexity,choices",
+                                            "--modes",
+                                            "lossless,eighth,recall,q4",
+                                            "--json",
+                                            "--markdown",
+                                            table,
+                                            "--plots",
+                                            directory_.path_of("p")});
+  const Json modes = parse_json(result)["modes"];
+  EXPECT_NE(result.err.find("eighth is left out"), std::string::npos)
+      << "less than a step needs: " << result.err;
+  ASSERT_EQ(modes.size(), 4U) << modes.dump();
+  EXPECT_EQ(modes[0]["tasks"][1]["solved_by_exact"], 1) << "one of two labels is the model's";
+  EXPECT_EQ(modes[1]["mode"], "lossless");
+  EXPECT_EQ(modes[1]["kl_mean"], 0.0);
+  EXPECT_EQ(modes[1]["tasks"][1]["agreement"], 1.0);
+  EXPECT_LT(modes[2]["tokens_read"], 513.0);
+  EXPECT_GT(modes[2]["kl_mean"], 0.0);
+  EXPECT_GT(modes[3]["kl_mean"], 0.0);
+  EXPECT_NE(read_bytes(table).find("| recall |"), std::string::npos);
+  EXPECT_EQ(list_names(directory_.path_of("p")),
+            (std::vector<std::string>{"eval-quality.svg", "eval-speed.svg"}));
+
+  write_bytes(choices, "{\"ctx\": \"A cat\"}\n");
+  expect_one_line_error(run_command({"eval", "-m", model_, "--choices", choices}), exit_usage,
+                        "trained");
+  expect_one_line_error(
+      run_command({"eval", "-m", model_, "--context", "2048", "--choices", choices}), exit_failure,
+      "choices.jsonl:1: ");
 }
 
 TEST_F(Command, CalibrateMakesAMapThatRunsAndIsRefusedElsewhere) {
