@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -83,11 +84,11 @@ struct KvStats {
   std::uint64_t pages_filled_by_replay = 0;  ///< recomputed, because the stored copy did not verify
   std::uint64_t pages_damaged = 0;           ///< loads that failed verification
   std::uint64_t disk_bytes_peak = 0;
-  std::uint64_t recall_choices = 0;  ///< one per step of recall, layer and kv head, or
+  std::uint64_t recall_choices = 0;  ///< one per step that read a part, layer and kv head, or
                                      ///< for all kv heads (recall_by_layer)
   double recall_tokens_read = 0;     ///< per choice, on average
-  double recall_mass_left_out = 0;   ///< the share of attention that was not read, likewise, as
-                                     ///< estimated
+  /// The share of attention that was not read, likewise, as estimated. Only recall knows it.
+  std::optional<double> recall_mass_left_out = {};
   /// Groups of 8 tokens that recall read, all layers, and those of them that were not in memory.
   /// Only where not everything fits into memory.
   std::uint64_t recall_groups_read = 0;

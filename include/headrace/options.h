@@ -77,7 +77,27 @@ struct KvOptions {
 enum class AttentionMode : std::uint8_t {
   exact,   ///< all tokens
   recall,  ///< the first and the newest ones, and of the rest those that matter most
+  window,  ///< the first and the newest ones
+  sparse,  ///< those, a sample of the rest, and what earlier steps gave most attention to
 };
+
+inline constexpr AttentionMode attention_modes[] = {AttentionMode::exact, AttentionMode::recall,
+                                                    AttentionMode::window, AttentionMode::sparse};
+
+/// The lower-case name of a mode, as the command line takes it.
+constexpr const char* to_string(AttentionMode mode) {
+  switch (mode) {
+    case AttentionMode::exact:
+      return "exact";
+    case AttentionMode::recall:
+      return "recall";
+    case AttentionMode::window:
+      return "window";
+    case AttentionMode::sparse:
+      return "sparse";
+  }
+  return "?";
+}
 
 /// How attention chooses what it reads. Only `mode` matters in AttentionMode::exact.
 struct AttentionOptions {
@@ -96,8 +116,19 @@ struct AttentionOptions {
   /// One choice for all kv heads of a layer instead of one for each: fewer tokens are in use at
   /// once, so less memory holds them, and the answer is a little further from exact.
   bool recall_by_layer = false;
-  std::uint32_t recall_first = 16;    ///< tokens at the beginning that are always read
+  /// Tokens at the beginning that are always read, in every mode.
+  std::uint32_t recall_first = 16;
   std::uint32_t recall_newest = 128;  ///< tokens at the end that are always read, at least
+  /// Newest tokens that AttentionMode::window reads, the step's own included.
+  std::uint32_t window_tokens = 1008;
+  /// Most tokens that AttentionMode::sparse reads, the first ones included. A text that is shorter
+  /// is read exactly.
+  std::uint32_t sparse_tokens = 1024;
+  /// The part of them that is a sample, at even distances, of what lies between the first and the
+  /// newest ones; and the part for those there that earlier steps gave most attention to. What is
+  /// left of sparse_tokens are the newest.
+  float sparse_sample = 0.2F;
+  float sparse_heavy = 0.4F;
 };
 
 /// What an Engine is opened with.

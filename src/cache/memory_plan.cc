@@ -69,6 +69,12 @@ std::uint64_t sketches_bytes(const PageStoreOptions& options) {
   return std::uint64_t{sketches(options)} * options.layers * key_sketch_bytes(options.shape);
 }
 
+/// What sparse attention notes: before a step and after it.
+std::uint64_t mass_bytes(const PageStoreOptions& options) {
+  return std::uint64_t{2} * options.sequences * options.layers * options.mass_floats() *
+         sizeof(float);
+}
+
 /// Page tables, tokens and blocks of all sequences, and what the pool and the eviction policy note
 /// per slot.
 std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t slots) {
@@ -80,7 +86,8 @@ std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t s
   const std::uint64_t block = BlockIndex::block_bytes(options.layers, options.shape.tokens);
   return sequences_with_rebuild(options) * table + index_blocks(options) * block +
          cache_policy_bytes(options.policy, index_blocks(options)) +
-         cache_policy_bytes(options.policy, 0) + slots * bytes_per_slot + sketches_bytes(options);
+         cache_policy_bytes(options.policy, 0) + slots * bytes_per_slot + sketches_bytes(options) +
+         mass_bytes(options);
 }
 
 }  // namespace

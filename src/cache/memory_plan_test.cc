@@ -247,5 +247,19 @@ TEST(MemoryPlan, RecallHasRoomForTheSketchesOfAllBlocksInUse) {
   EXPECT_EQ(bounded.sketches, recall.sketches);
 }
 
+TEST(MemoryPlan, SparseHasRoomForWhatItNotesOfEveryGroupOfTokens) {
+  PageStoreOptions options = smol_lm2();
+  const MemoryPlan exact = plan_memory(options).value();
+  options.attention.mode = AttentionMode::window;
+  EXPECT_EQ(plan_memory(options).value().bookkeeping_bytes, exact.bookkeeping_bytes);
+  options.attention.mode = AttentionMode::sparse;
+  const std::uint64_t tokens = std::uint64_t{exact.blocks_max} * options.shape.tokens;
+  // Two floats for every 4 tokens: as it was before a step, and after it.
+  EXPECT_EQ(plan_memory(options).value().bookkeeping_bytes - exact.bookkeeping_bytes,
+            options.sequences * options.layers * options.shape.kv_heads * tokens / 4 * 8);
+  options.memory_bytes = exact.limit_bytes / 2;
+  EXPECT_LE(planned_bytes(plan_memory(options).value()), options.memory_bytes);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -91,6 +91,21 @@ PageStore::PageStore(Env& env, const PageStoreOptions& options, std::uint64_t li
   for (std::unique_ptr<Tier>& tier : tiers) tiers_.push_back({.tier = std::move(tier)});
 }
 
+std::uint32_t PageStoreOptions::tokens_read_exactly() const {
+  switch (attention.mode) {
+    case AttentionMode::exact:
+      break;
+    case AttentionMode::recall:
+      return attention.recall_tokens;
+    case AttentionMode::window:
+      return static_cast<std::uint32_t>(std::min<std::uint64_t>(
+          context, std::uint64_t{attention.recall_first} + attention.window_tokens));
+    case AttentionMode::sparse:
+      return attention.sparse_tokens;
+  }
+  return context;
+}
+
 Result<void> PageStore::reserve_sketches(std::uint32_t count) {
   if (count == 0) return {};
   HEADRACE_TRY_ASSIGN(sketches_, AlignedBuffer::allocate(std::uint64_t{count} * options_.layers *

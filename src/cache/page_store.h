@@ -28,6 +28,7 @@
 #include "env/env.h"
 #include "headrace/engine.h"
 #include "index/block_index.h"
+#include "page/page_stream.h"
 #include "page/page_table.h"
 #include "page/pool.h"
 #include "policy/cache_policy.h"
@@ -71,6 +72,15 @@ struct PageStoreOptions {
 
   std::uint32_t window(std::uint32_t layer) const { return windows.empty() ? 0 : windows[layer]; }
   bool recalls() const { return attention.mode == AttentionMode::recall; }
+  /// Whether steps that draw a token read a part of the tokens.
+  bool reads_a_part() const { return attention.mode != AttentionMode::exact; }
+  /// A text of no more tokens is read exactly.
+  std::uint32_t tokens_read_exactly() const;
+  /// In sparse attention, what is noted of one layer: see RecallView.
+  std::size_t mass_floats() const {
+    const std::size_t blocks = (context + shape.tokens - 1) / shape.tokens;
+    return notes_mass(attention) ? shape.kv_heads * blocks * (shape.tokens / 4) : 0;
+  }
   bool has_windows() const {
     return std::ranges::any_of(windows, [](std::uint32_t window) { return window != 0; });
   }

@@ -34,6 +34,10 @@ SequenceCache::SequenceCache(PageStore& store, const SequenceOptions& options, b
       table_(store.options().layers, store.options().shape.tokens, store.blocks_max()),
       kept_from_(store.options().layers) {
   tokens_.reserve(store.options().context);
+  if (!is_rebuild) {
+    mass_.resize(store.options().layers * store.options().mass_floats());
+    next_mass_.resize(mass_.size());
+  }
 }
 
 SequenceCache::~SequenceCache() {
@@ -131,8 +135,8 @@ Result<void> SequenceCache::reserve_blocks(std::uint32_t blocks_needed) {
 void SequenceCache::start(std::uint32_t slots) {
   if (store_.holds_everything()) return;
   slots = std::min(slots, stream_slots());
-  // In recall a layer says itself what it needs.
-  const std::uint32_t layers = recalls() ? 0 : table_.layers();
+  // Where a part is read a layer says itself what it needs.
+  const std::uint32_t layers = reads_a_part() ? 0 : table_.layers();
   fills_ = std::make_unique<FillQueue>(store_, table_, layers, position(), table_.blocks(), slots);
 }
 
@@ -152,20 +156,27 @@ std::span<const RowSlice> SequenceCache::rows(std::uint32_t layer) {
 }
 
 /// Whether the step reads a part of the tokens.
-bool SequenceCache::recalls() const {
-  return decoding_ && store_.options().recalls() && step_rows_ == 1 &&
-         position() + 1 > store_.options().attention.recall_tokens;
+bool SequenceCache::reads_a_part() const {
+  return decoding_ && store_.options().reads_a_part() && step_rows_ == 1 &&
+         position() + 1 > store_.options().tokens_read_exactly();
 }
 
 Result<std::optional<RecallView>> SequenceCache::recall(std::uint32_t layer) {
-  if (!recalls() || store_.options().window(layer) != 0) return std::optional<RecallView>();
-  HEADRACE_TRY(find_sketches(layer));
+  if (!reads_a_part() || store_.options().window(layer) != 0) return std::optional<RecallView>();
+  if (recalls()) {
+    HEADRACE_TRY(find_sketches(layer));
+  } else {
+    sketches_.assign(table_.blocks(), nullptr);
+  }
   const std::uint32_t last = table_.blocks() - 1;
   const std::uint32_t first = table_.first_position(last);
   const PageView newest = {first, position() + 1 - first,
                            store_.pool().data(*table_.page(layer, last).slot)};
+  const std::size_t floats = store_.options().mass_floats();
   return std::optional<RecallView>(
-      {&store_.options().attention, sketches_, newest, groups_ != nullptr});
+      {&store_.options().attention, sketches_, newest, groups_ != nullptr,
+       std::span(mass_).subspan(layer * floats, floats),
+       std::span(next_mass_).subspan(layer * floats, floats), mass_until_ == position()});
 }
 
 /// Those of all full blocks. Blocks that come from another text, or from disk, have none yet. What
@@ -230,7 +241,7 @@ PageStream& SequenceCache::attend_chosen(std::uint32_t layer) {
 }
 
 PageStream& SequenceCache::attend(std::uint32_t layer) {
-  if (recalls() && fills_ != nullptr) fills_->fill_layer(layer, {});
+  if (reads_a_part() && fills_ != nullptr) fills_->fill_layer(layer, {});
   stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_);
   return stream_;
 }
@@ -238,7 +249,11 @@ PageStream& SequenceCache::attend(std::uint32_t layer) {
 void SequenceCache::commit(std::span<const TokenId> tokens) {
   HEADRACE_CHECK(!tokens.empty() && tokens.size() <= step_rows_,
                  "commit() of other rows than begin()");
-  if (recalls() && !recalled_from_) recalled_from_ = position();
+  if (reads_a_part()) {
+    if (!recalled_from_) recalled_from_ = position();
+    mass_.swap(next_mass_);
+    mass_until_ = position() + 1;
+  }
   end_step();
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   drop_empty_blocks();

@@ -97,7 +97,7 @@ class SequenceCache final : public SequenceKv {
   Result<void> begin(std::uint32_t rows);
   /// Makes place for `rows` more tokens. Errors: those of make_room().
   Result<void> reserve(std::uint32_t rows);
-  /// The next step draws a token: in recall it reads a part of the tokens only.
+  /// The next step draws a token: where --attention says so it reads a part of the tokens only.
   void set_decoding(bool decoding) { decoding_ = decoding; }
   /// Starts to load what the step will read, through at most `slots` slots. When sequences share a
   /// step, all reserve() before one starts: making room may take pages of any of them.
@@ -149,7 +149,8 @@ class SequenceCache final : public SequenceKv {
   bool can_continue_behind(std::span<Block* const> blocks) const;
   void copy_start_of_block(std::span<const TokenId> tokens);
   Result<void> reserve_blocks(std::uint32_t blocks);
-  bool recalls() const;
+  bool reads_a_part() const;
+  bool recalls() const { return reads_a_part() && store_.options().recalls(); }
   bool is_private_before(std::uint32_t end) const {
     return recalled_from_ && *recalled_from_ < end;
   }
@@ -174,7 +175,10 @@ class SequenceCache final : public SequenceKv {
   std::vector<std::uint32_t> kept_from_;  // [layer]: the first block that is kept
   std::uint32_t step_rows_ = 0;
   bool decoding_ = false;
-  std::optional<std::uint32_t> recalled_from_;  // the first token that a step of recall has read
+  std::optional<std::uint32_t> recalled_from_;  // the first token whose step read a part
+  // In sparse attention [layer][PageStoreOptions::mass_floats()]: see RecallView.
+  std::vector<float> mass_, next_mass_;
+  std::uint32_t mass_until_ = 0;  // the steps of mass_ end here
   // [block] of the layer under way.
   std::vector<const std::byte*> sketches_;
   std::vector<std::uint8_t> unsketched_;

@@ -30,9 +30,10 @@ constexpr const char* footer =
     "\n"
     "`make bench` of the source tree gets the peers and runs everything.\n"
     "Engines: headrace, headrace-f16 and headrace-q8 (other KV types), headrace-half and\n"
-    "headrace-eighth (room for that part of the KV), headrace-recall (an eighth of the tokens is\n"
-    "read), llama.cpp (as it comes), llama.cpp-fa-off, llama.cpp-fa-on, llama.cpp-q8,\n"
-    "openvino-genai.";
+    "headrace-eighth (room for that part of the KV), headrace-recall, headrace-window and\n"
+    "headrace-sparse (an eighth of the tokens is read), llama.cpp (as it comes), "
+    "llama.cpp-fa-off,\n"
+    "llama.cpp-fa-on, llama.cpp-q8, openvino-genai.";
 
 std::vector<std::string> quick_engines() { return {"headrace", "llama.cpp", "openvino-genai"}; }
 std::vector<std::string> quick_workloads() { return {"prefill-512", "decode-16"}; }

@@ -1,5 +1,7 @@
 #include "cli/bench_engine.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "cli/bench_own.h"
 #include "cli/bench_peers.h"
@@ -18,7 +20,11 @@ std::vector<std::string> default_engine_names() {
   std::vector<std::string> names = all_engine_names();
   // On a CPU it is what llama.cpp does by itself.
   std::erase(names, "llama.cpp-fa-on");
-  std::erase(names, "headrace-recall");
+  std::erase_if(names, [](const std::string& name) {
+    return std::ranges::any_of(own_variants(), [&](const OwnVariant& variant) {
+      return name == variant.name && variant.attention != AttentionMode::exact;
+    });
+  });
   return names;
 }
 

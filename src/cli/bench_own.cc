@@ -13,7 +13,9 @@ constexpr OwnVariant variants[] = {
     {.name = "headrace-q8", .kv_type = KvType::q8},
     {.name = "headrace-half", .memory_divisor = 2},
     {.name = "headrace-eighth", .memory_divisor = 8},
-    {.name = "headrace-recall", .recall_divisor = 8},
+    {.name = "headrace-recall", .attention = AttentionMode::recall, .tokens_divisor = 8},
+    {.name = "headrace-window", .attention = AttentionMode::window, .tokens_divisor = 8},
+    {.name = "headrace-sparse", .attention = AttentionMode::sparse, .tokens_divisor = 8},
 };
 
 /// Enough for the threads, the scratch memory and the weights to be there.
@@ -56,10 +58,10 @@ class OwnEngine final : public BenchEngine {
   Result<std::unique_ptr<Engine>> open(const Workload& workload, const ModelInfo& model) const {
     auto engine = context_.open_engine(options_for(workload, model));
     if (!engine.ok() && engine.error().code == ErrorCode::invalid_argument &&
-        variant_.recall_divisor > 0) {
-      return Error{ErrorCode::out_of_budget,
-                   "1/" + std::to_string(variant_.recall_divisor) +
-                       " of the tokens of so short a context is what recall always reads"};
+        variant_.attention != AttentionMode::exact) {
+      return Error{ErrorCode::out_of_budget, "1/" + std::to_string(variant_.tokens_divisor) +
+                                                 " of the tokens of so short a context is what " +
+                                                 to_string(variant_.attention) + " always reads"};
     }
     if (!engine.ok() && engine.error().code == ErrorCode::out_of_budget &&
         variant_.memory_divisor > 1) {
@@ -84,12 +86,14 @@ class OwnEngine final : public BenchEngine {
                                 model.kv_bytes_per_token(variant_.kv_type) /
                                 variant_.memory_divisor;
     }
-    if (variant_.recall_divisor > 0) {
-      options.attention.mode = AttentionMode::recall;
-      options.attention.recall_tokens = workload.context_tokens() / variant_.recall_divisor;
-      options.attention.recall_mass = 1;
-      options.attention.recall_share = 0;
-    }
+    AttentionOptions& attention = options.attention;
+    const std::uint32_t tokens = workload.context_tokens() / variant_.tokens_divisor;
+    attention.mode = variant_.attention;
+    attention.recall_tokens = tokens;
+    attention.recall_mass = 1;
+    attention.recall_share = 0;
+    attention.window_tokens = tokens - std::min(tokens, attention.recall_first);
+    attention.sparse_tokens = tokens;
     return options;
   }
 

@@ -14,8 +14,9 @@ struct OwnVariant {
   KvType kv_type = KvOptions().type;
   /// The part of the workload's KV that fits into memory is one of so many.
   std::uint32_t memory_divisor = 1;
-  /// In recall, the part of the workload's tokens that a step reads is one of so many. 0: exact.
-  std::uint32_t recall_divisor = 0;
+  AttentionMode attention = AttentionMode::exact;
+  /// In other modes the part of the workload's tokens that a step reads is one of so many.
+  std::uint32_t tokens_divisor = 1;
 };
 
 std::span<const OwnVariant> own_variants();

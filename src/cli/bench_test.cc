@@ -120,6 +120,17 @@ TEST_F(Bench, InRecallAnEighthOfTheTokensIsRead) {
   EXPECT_EQ(opened[1].attention.recall_share, 0) << "of texts without a meaning, too";
 }
 
+TEST_F(Bench, InAWindowAndInSparseAnEighthOfTheTokensIsRead) {
+  EXPECT_EQ(
+      run_bench({"--engines", "headrace-window,headrace-sparse", "--workloads", "decode-8192"}),
+      exit_ok);
+  ASSERT_EQ(opened.size(), 2U);
+  EXPECT_EQ(opened[0].attention.mode, AttentionMode::window);
+  EXPECT_EQ(opened[0].attention.recall_first + opened[0].attention.window_tokens, 1024U);
+  EXPECT_EQ(opened[1].attention.mode, AttentionMode::sparse);
+  EXPECT_EQ(opened[1].attention.sparse_tokens, 1024U);
+}
+
 TEST_F(Bench, RecallIsLeftOutOfContextsThatItWouldReadWhole) {
   engine_error = {ErrorCode::invalid_argument, "--recall-tokens 10 cannot be used"};
   EXPECT_EQ(run_bench({"--engines", "headrace-recall", "--workloads", "decode-16"}), exit_ok);

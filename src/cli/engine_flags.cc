@@ -1,6 +1,7 @@
 #include "cli/engine_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "base/bytes.h"
 
@@ -34,6 +35,21 @@ Result<KvType> parse_kv_type(std::string_view name) {
   }
   return Error{ErrorCode::invalid_argument,
                "there is no KV type '" + std::string(name) + "'; there are " + kv_type_names()};
+}
+
+std::string attention_mode_names() {
+  std::string names;
+  for (const AttentionMode mode : attention_modes)
+    names += (names.empty() ? "" : ", ") + std::string(to_string(mode));
+  return names;
+}
+
+Result<AttentionMode> parse_attention_mode(std::string_view name) {
+  for (const AttentionMode mode : attention_modes) {
+    if (name == to_string(mode)) return mode;
+  }
+  return Error{ErrorCode::invalid_argument, "there is no attention mode '" + std::string(name) +
+                                                "'; there are " + attention_mode_names()};
 }
 
 void add_session_option(CLI::App& command, std::string& session) {
@@ -141,42 +157,7 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->type_name("N")
       ->group(group);
 
-  const std::string attention = "Attention";
-  command
-      .add_option("--attention", attention_,
-                  "What a step that draws a token reads: exact (everything, default) or recall "
-                  "(the tokens that matter most, which is faster and changes the answer)")
-      ->check(CLI::IsMember({"exact", "recall"}))
-      ->type_name("MODE")
-      ->group(attention);
-  command
-      .add_option("--recall-tokens", options_.attention.recall_tokens,
-                  "Most tokens that recall reads of a layer for each kv head (default: 2048)")
-      ->type_name("N")
-      ->group(attention);
-  command
-      .add_option("--recall-mass", options_.attention.recall_mass,
-                  "Share of a layer's attention at which recall reads no more (default: 1)")
-      ->type_name("P")
-      ->group(attention);
-  command
-      .add_option("--recall-share", options_.attention.recall_share,
-                  "Least share of a layer's attention for which recall reads 4 tokens (default: "
-                  "0.0002; 0: any)")
-      ->type_name("S")
-      ->group(attention);
-  command
-      .add_option("--recall-group", options_.attention.recall_group,
-                  "Neighbouring tokens that recall chooses together: 4 (default), 8 or 16")
-      ->type_name("N")
-      ->group(attention);
-  command
-      .add_option("--recall-choice", recall_choice_,
-                  "Who chooses in recall: each kv head (head, default), or all of a layer together "
-                  "(layer), so that fewer tokens must be in memory at once")
-      ->check(CLI::IsMember({"head", "layer"}))
-      ->type_name("WHO")
-      ->group(attention);
+  add_attention_to(command);
 
   const std::string speed = "Speed (never changes the answer)";
   command.add_option("--threads", options_.threads, "Threads that compute (default: one per core)")
@@ -188,9 +169,80 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->group(speed);
 }
 
+void EngineFlags::add_attention_to(CLI::App& command) {
+  const std::string group = "Attention";
+  AttentionOptions& attention = options_.attention;
+  command
+      .add_option("--attention", attention_,
+                  "What a step that draws a token reads: exact (everything, default); less, which "
+                  "is faster and changes the answer: recall (the tokens that matter most), window "
+                  "(the first and the newest ones) or sparse (those, a sample of the rest, and "
+                  "what earlier steps gave most attention to)")
+      ->check([](const std::string& name) {
+        const Result<AttentionMode> mode = parse_attention_mode(name);
+        return mode.ok() ? "" : mode.error().message;
+      })
+      ->type_name("MODE")
+      ->group(group);
+  const auto add = [&](std::vector<AttentionMode> modes, const char* name, auto& value,
+                       const std::string& description, const char* type_name) {
+    CLI::Option* const option =
+        command.add_option(name, value, description)->type_name(type_name)->group(group);
+    mode_options_.push_back({option, std::move(modes)});
+    return option;
+  };
+  using enum AttentionMode;
+  add({recall}, "--recall-tokens", attention.recall_tokens,
+      "Most tokens that recall reads of a layer for each kv head (default: 2048)", "N");
+  add({recall}, "--recall-mass", attention.recall_mass,
+      "Share of a layer's attention at which recall reads no more (default: 1)", "P");
+  add({recall}, "--recall-share", attention.recall_share,
+      "Least share of a layer's attention for which recall reads 4 tokens (default: 0.0002; 0: "
+      "any)",
+      "S");
+  add({recall}, "--recall-group", attention.recall_group,
+      "Neighbouring tokens that recall chooses together: 4 (default), 8 or 16", "N");
+  add({recall}, "--recall-choice", recall_choice_,
+      "Who chooses in recall: each kv head (head, default), or all of a layer together (layer), so "
+      "that fewer tokens must be in memory at once",
+      "WHO")
+      ->check(CLI::IsMember({"head", "layer"}));
+  add({recall, window, sparse}, "--recall-first", attention.recall_first,
+      "Tokens at the beginning that recall, window and sparse always read (default: 16)", "N");
+  add({window}, "--window-tokens", attention.window_tokens,
+      "Newest tokens that window reads of a layer (default: 1008)", "N");
+  add({sparse}, "--sparse-tokens", attention.sparse_tokens,
+      "Most tokens that sparse reads of a layer for each kv head: the first ones, those of the two "
+      "parts that follow, and the newest ones (default: 1024)",
+      "N");
+  add({sparse}, "--sparse-sample", attention.sparse_sample,
+      "Part of them for a sample of older tokens at even distances (default: 0.2)", "P");
+  add({sparse}, "--sparse-heavy", attention.sparse_heavy,
+      "Part of them for the older tokens that earlier steps gave most attention to (default: 0.4)",
+      "P");
+}
+
+/// An option of another mode would change nothing, and whoever gave it thinks that it does.
+Result<void> EngineFlags::check_mode_options(AttentionMode mode) const {
+  for (const ModeOption& own : mode_options_) {
+    if (own.option->count() == 0 || std::ranges::find(own.modes, mode) != own.modes.end()) continue;
+    const std::string name = own.option->get_name();
+    std::string modes;
+    for (const AttentionMode other : own.modes)
+      modes += (modes.empty() ? "" : " or ") + std::string(to_string(other));
+    return Error{ErrorCode::invalid_argument, name + " changes nothing with --attention " +
+                                                  to_string(mode) + "; give --attention " + modes +
+                                                  ", or leave " + name + " out"};
+  }
+  return {};
+}
+
 Result<EngineOptions> EngineFlags::options() const {
   EngineOptions options = options_;
-  if (attention_ == "recall") options.attention.mode = AttentionMode::recall;
+  if (!attention_.empty()) {
+    HEADRACE_TRY_ASSIGN(options.attention.mode, parse_attention_mode(attention_));
+  }
+  HEADRACE_TRY(check_mode_options(options.attention.mode));
   options.attention.recall_by_layer = recall_choice_ == "layer";
   options.kv.disk_direct = disk_io_ == "direct";
   options.sequences = 1;  // every command works on one at a time

@@ -4,13 +4,15 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headrace/options.h"
 #include "headrace/result.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): a library's
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace headrace {
 
@@ -29,6 +31,11 @@ std::string kv_type_names();
 /// Errors: invalid_argument, with the names that there are.
 Result<KvType> parse_kv_type(std::string_view name);
 
+/// "exact, recall, ...": what --attention takes.
+std::string attention_mode_names();
+/// Errors: invalid_argument, with the names that there are.
+Result<AttentionMode> parse_attention_mode(std::string_view name);
+
 /// --session NAME.
 void add_session_option(CLI::App& command, std::string& session);
 
@@ -40,7 +47,17 @@ class EngineFlags {
   Result<EngineOptions> options() const;
 
  private:
+  /// An option of some modes of --attention.
+  struct ModeOption {
+    const CLI::Option* option;
+    std::vector<AttentionMode> modes;
+  };
+
+  void add_attention_to(CLI::App& command);
+  Result<void> check_mode_options(AttentionMode mode) const;
+
   EngineOptions options_;
+  std::vector<ModeOption> mode_options_;
   std::string kv_memory_;
   std::string kv_disk_;
   std::string kv_type_;

@@ -69,6 +69,40 @@ TEST_F(EngineFlagsOfRun, RecallReachesTheEngine) {
   EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "some"}), exit_usage);
 }
 
+TEST_F(EngineFlagsOfRun, WindowAndSparseReachTheEngine) {
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "window", "--window-tokens",
+                 "700", "--recall-first", "8"}),
+            exit_ok);
+  EXPECT_EQ(opened.at(0).attention.mode, AttentionMode::window);
+  EXPECT_EQ(opened.at(0).attention.window_tokens, 700U);
+  EXPECT_EQ(opened.at(0).attention.recall_first, 8U);
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "sparse", "--sparse-tokens",
+                 "800", "--sparse-sample", "0.25", "--sparse-heavy", "0"}),
+            exit_ok);
+  EXPECT_EQ(opened.at(1).attention.mode, AttentionMode::sparse);
+  EXPECT_EQ(opened.at(1).attention.sparse_tokens, 800U);
+  EXPECT_EQ(opened.at(1).attention.sparse_sample, 0.25F);
+  EXPECT_EQ(opened.at(1).attention.sparse_heavy, 0);
+}
+
+TEST_F(EngineFlagsOfRun, AnOptionOfAnotherModeOfAttentionIsRefused) {
+  const auto refused = [&](std::vector<std::string> options, const std::string& says) {
+    err.str("");
+    std::vector<std::string> all = {"run", "-m", "m.gguf", "-p", "x"};
+    all.insert(all.end(), options.begin(), options.end());
+    EXPECT_EQ(run(all), exit_usage);
+    EXPECT_NE(err.str().find(says), std::string::npos) << err.str();
+  };
+  refused({"--window-tokens", "700"},
+          "--window-tokens changes nothing with --attention exact; give --attention window, or "
+          "leave --window-tokens out");
+  refused({"--attention", "window", "--recall-tokens", "700"}, "give --attention recall, or");
+  refused({"--attention", "recall", "--sparse-sample", "0.2"}, "give --attention sparse, or");
+  refused({"--recall-first", "4"}, "give --attention recall or window or sparse, or");
+  refused({"--attention", "some"}, "there are exact, recall, window, sparse");
+  EXPECT_TRUE(opened.empty());
+}
+
 TEST_F(EngineFlagsOfRun, WithoutOptionsTheEngineHasItsDefaults) {
   EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x"}), exit_ok);
   ASSERT_EQ(opened.size(), 1U);

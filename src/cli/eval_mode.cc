@@ -12,6 +12,7 @@ struct Part {
   const char* family;
   std::optional<AttentionMode> attention = {};
   std::optional<float> recall_share = {};
+  bool by_layer = false;  ///< recall with one choice for all kv heads
   std::optional<KvType> kv_type = {};
   const char* codec = nullptr;
   double codec_bits = 0;             ///< a value (docs/formats/codecs.md)
@@ -38,6 +39,9 @@ constexpr Part parts[] = {
     {.name = "q4-delta", .family = "codec", .codec = "q4-delta", .codec_bits = 3.3},
     {.name = "recall", .family = "recall", .attention = recall},
     {.name = "recall-16", .family = "recall", .attention = recall, .recall_share = 6e-4F},
+    {.name = "recall-layer", .family = "recall by layer", .attention = recall, .by_layer = true},
+    {.name = "window", .family = "window", .attention = AttentionMode::window},
+    {.name = "sparse", .family = "sparse", .attention = AttentionMode::sparse},
 };
 
 const Part* find_part(std::string_view name) {
@@ -59,6 +63,15 @@ void apply(const Part& part, EvalMode& mode, const ModelInfo& model) {
     // As it comes for 8,192 tokens. Shorter contexts would be read exactly.
     options.attention.recall_tokens =
         std::min(options.attention.recall_tokens, options.context / 4);
+    const std::uint32_t eighth = options.context / 8;
+    options.attention.sparse_tokens = std::min(options.attention.sparse_tokens, eighth);
+    options.attention.window_tokens =
+        std::min(options.attention.window_tokens,
+                 eighth - std::min(eighth - 1, options.attention.recall_first));
+  }
+  if (part.by_layer) {
+    options.attention.recall_by_layer = true;
+    options.attention.recall_group = 8;
   }
   if (part.recall_share) options.attention.recall_share = *part.recall_share;
   if (part.kv_type) options.kv.type = *part.kv_type;

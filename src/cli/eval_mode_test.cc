@@ -35,6 +35,8 @@ TEST(EvalMode, EachHasWhatItsNameSays) {
   EXPECT_EQ(make("recall").options.attention.mode, AttentionMode::recall);
   EXPECT_GT(make("recall-16").options.attention.recall_share,
             make("recall").options.attention.recall_share);
+  EXPECT_TRUE(make("recall-layer").options.attention.recall_by_layer);
+  EXPECT_EQ(make("window").options.attention.mode, AttentionMode::window);
   EXPECT_EQ(make("kv-q8").options.kv.type, KvType::q8);
   EXPECT_DOUBLE_EQ(make("kv-q8").bits_a_value, 8.5);
   EXPECT_EQ(make("q4").options.kv.codec, "q4");
@@ -46,6 +48,9 @@ TEST(EvalMode, RecallLeavesOutTokensOfShortContextsToo) {
   EngineOptions options;
   options.context = 2048;
   EXPECT_EQ(make_eval_mode("recall", options, model())->options.attention.recall_tokens, 512U);
+  EXPECT_EQ(make_eval_mode("sparse", options, model())->options.attention.sparse_tokens, 256U);
+  const AttentionOptions window = make_eval_mode("window", options, model())->options.attention;
+  EXPECT_EQ(window.recall_first + window.window_tokens, 256U);
 }
 
 TEST(EvalMode, SeveralAddUp) {

@@ -68,7 +68,7 @@ TEST_F(Eval, WhatAModeSolvesAndTheFullCacheDoesNotCountsForNothing) {
 TEST_F(Eval, WithoutNamesAllTasksAreAskedInTheUsualModes) {
   EXPECT_EQ(eval({}), exit_ok) << err.str();
   for (const char* word : {"passkey", "needle", "variables", "words", "induction", "exact", "kv-q8",
-                           "q4-delta", "recall-16"}) {
+                           "q4-delta", "recall-16", "recall-layer", "window", "sparse"}) {
     EXPECT_NE(out.str().find(word), std::string::npos) << word;
   }
   EXPECT_EQ(out.str().find("perplexity"), std::string::npos) << "that needs a text";

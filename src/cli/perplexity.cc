@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "cli/attention_report.h"
 #include "cli/command.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
 #include "cli/figures.h"
 #include "cli/progress.h"
 #include "cli/prompt_text.h"
-#include "cli/run_report.h"
 #include "cli/score_text.h"
 
 namespace headrace {
@@ -38,7 +38,7 @@ struct PerplexityFlags {
   bool json = false;
 };
 
-std::string to_json(const TextScore& result, const KvStats& kv) {
+std::string to_json(const TextScore& result, AttentionMode mode, const KvStats& kv) {
   const Score& score = result.score;
   nlohmann::ordered_json json = {
       {"perplexity", score.perplexity()},
@@ -53,10 +53,11 @@ std::string to_json(const TextScore& result, const KvStats& kv) {
     json["kl_mean"] = score.kl_mean();
     json["same_top1"] = score.same_top1();
   }
+  json["attention"] = attention_json(mode, kv);
   return json.dump();
 }
 
-void print_table(std::ostream& out, const TextScore& result, const KvStats& kv,
+void print_table(std::ostream& out, const TextScore& result, AttentionMode mode, const KvStats& kv,
                  const std::string& against) {
   const Score& score = result.score;
   Table table;
@@ -68,7 +69,7 @@ void print_table(std::ostream& out, const TextScore& result, const KvStats& kv,
     table.row("against " + against, "mean KL " + std::string(kl) + ", same top-1 " +
                                         format_fixed(100 * score.same_top1(), 2) + " %");
   }
-  add_recall_rows(table, kv);
+  add_attention_rows(table, mode, kv);
   table.row("KV needed", format_byte_count(kv.kv_bytes_needed));
   table.row("KV memory", format_byte_count(kv.kv_bytes_peak) + " at most");
   table.row("speed", format_rate(static_cast<double>(result.tokens_read) / result.seconds));
@@ -123,8 +124,9 @@ int perplexity(const PerplexityFlags& flags, CommandContext& context) {
   if (!result.ok()) return fail(result.error(), Phase::running);
 
   const KvStats kv = (*tested)->kv_stats();
-  print_table(flags.json ? context.err : context.out, *result, kv, flags.against);
-  if (flags.json) context.out << to_json(*result, kv) << std::endl;
+  const AttentionMode mode = options->attention.mode;
+  print_table(flags.json ? context.err : context.out, *result, mode, kv, flags.against);
+  if (flags.json) context.out << to_json(*result, mode, kv) << std::endl;
   return exit_ok;
 }
 

@@ -74,8 +74,30 @@ TEST_F(Perplexity, ScoreLastReadsTheLastTokensOneByOne) {
   EXPECT_NE(out.str().find("346 tokens read of a layer, 1.23 % of attention left out"),
             std::string::npos)
       << out.str();
+  out.str("");
+  EXPECT_EQ(run({"perplexity", "-m", "m", "-f", "/text", "--context", "10", "--chunks", "1",
+                 "--score-last", "4", "--attention", "recall", "--json"}),
+            exit_ok);
+  EXPECT_EQ(json()["attention"]["mode"], "recall");
+  EXPECT_EQ(json()["attention"]["tokens_read"], 345.6);
+  EXPECT_EQ(json()["attention"]["mass_left_out"], 0.0123);
   EXPECT_NE(run({"perplexity", "-m", "m", "-f", "/text", "--score-last", "4", "--last", "5"}),
             exit_ok);
+}
+
+TEST_F(Perplexity, OfWindowNothingIsSaidOfWhatIsLeftOut) {
+  more = [&](FakeEngine& engine) {
+    engine.stats.recall_choices = 12;
+    engine.stats.recall_tokens_read = 345.6;
+  };
+  EXPECT_EQ(run({"perplexity", "-m", "m", "-f", "/text", "--context", "10", "--chunks", "1",
+                 "--score-last", "4", "--attention", "window", "--against", "full", "--json"}),
+            exit_ok);
+  EXPECT_EQ(opened.at(1).attention.mode, AttentionMode::exact);
+  EXPECT_NE(err.str().find("346 tokens read of a layer\n"), std::string::npos) << err.str();
+  EXPECT_EQ(json()["attention"]["mode"], "window");
+  EXPECT_EQ(json()["attention"]["tokens_read"], 345.6);
+  EXPECT_TRUE(json()["attention"]["mass_left_out"].is_null());
 }
 
 TEST_F(Perplexity, ChunksLimitTheWork) {

@@ -3,24 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "cli/attention_report.h"
 #include "cli/figures.h"
 #include "cli/process.h"
 
 namespace headrace {
-
-void add_recall_rows(Table& table, const KvStats& kv) {
-  if (kv.recall_choices > 0) {
-    table.row("recall", format_fixed(kv.recall_tokens_read, 0) + " tokens read of a layer, " +
-                            format_fixed(100 * kv.recall_mass_left_out, 2) +
-                            " % of attention left out");
-  }
-  if (kv.recall_groups_read > 0) {
-    const double loaded =
-        static_cast<double>(kv.recall_groups_loaded) / static_cast<double>(kv.recall_groups_read);
-    table.row("in memory", format_fixed(100 - 100 * loaded, 2) + " % of what was read, " +
-                               format_byte_count(kv.recall_bytes_loaded) + " loaded in groups");
-  }
-}
 
 void print_summary(std::ostream& out, const RunReport& report) {
   const Generation& generation = report.generation;
@@ -47,7 +34,7 @@ void print_summary(std::ostream& out, const RunReport& report) {
                                milliseconds(generation.step_seconds_p90) + " p90, " +
                                milliseconds(generation.step_seconds_p99) + " p99");
   }
-  add_recall_rows(table, kv);
+  add_attention_rows(table, report.options.attention.mode, kv);
   table.row("KV needed", format_byte_count(kv.kv_bytes_needed));
   table.row("KV memory", format_byte_count(kv.kv_bytes_peak) + " at most, limit " +
                              format_byte_count(kv.kv_bytes_limit));
@@ -84,12 +71,7 @@ std::string to_json(const RunReport& report) {
        {{"p50", generation.step_seconds_p50},
         {"p90", generation.step_seconds_p90},
         {"p99", generation.step_seconds_p99}}},
-      {"recall",
-       {{"tokens_read", kv.recall_tokens_read},
-        {"mass_left_out", kv.recall_mass_left_out},
-        {"groups_read", kv.recall_groups_read},
-        {"groups_loaded", kv.recall_groups_loaded},
-        {"bytes_loaded", kv.recall_bytes_loaded}}},
+      {"attention", attention_json(report.options.attention.mode, kv)},
       {"guessed_tokens", generation.guessed_tokens},
       {"guesses_kept", generation.guesses_kept},
       {"kv_bytes_needed", kv.kv_bytes_needed},

@@ -5,7 +5,6 @@
 #include <ostream>
 #include <string>
 
-#include "cli/figures.h"
 #include "headrace/engine.h"
 
 namespace headrace {
@@ -16,9 +15,6 @@ struct RunReport {
   const Generation& generation;
   std::size_t threads;  ///< in use
 };
-
-/// What recall read, left out and found in memory; nothing where it never ran.
-void add_recall_rows(Table& table, const KvStats& kv);
 
 /// A few lines of figures.
 void print_summary(std::ostream& out, const RunReport& report);

@@ -120,6 +120,24 @@ TEST_F(Run, JsonIsTheOnlyThingOnStandardOutput) {
   EXPECT_GT(summary["peak_rss_bytes"], 0);
 }
 
+TEST_F(Run, SaysHowManyTokensAStepReadWhereItReadAPart) {
+  EXPECT_EQ(run({"run", "-m", "m", "-p", "Hi", "--json"}), exit_ok);
+  EXPECT_EQ(json()["attention"]["mode"], "exact");
+  EXPECT_TRUE(json()["attention"]["tokens_read"].is_null());
+  more = [](FakeEngine& engine) {
+    engine.stats.recall_choices = 12;
+    engine.stats.recall_tokens_read = 345.6;
+  };
+  EXPECT_EQ(run({"run", "-m", "m", "-p", "Hi", "--attention", "sparse"}), exit_ok);
+  EXPECT_NE(err.str().find("sparse      346 tokens read of a layer\n"), std::string::npos)
+      << err.str();
+  out.str("");
+  EXPECT_EQ(run({"run", "-m", "m", "-p", "Hi", "--attention", "sparse", "--json"}), exit_ok);
+  EXPECT_EQ(json()["attention"]["mode"], "sparse");
+  EXPECT_EQ(json()["attention"]["tokens_read"], 345.6);
+  EXPECT_TRUE(json()["attention"]["mass_left_out"].is_null()) << "nobody knows";
+}
+
 TEST_F(Run, TokensLimitTheAnswer) {
   EXPECT_EQ(run({"run", "-m", "m", "-p", "Hi", "-n", "3", "--json"}), exit_ok);
   EXPECT_EQ(json()["text"], "Don");

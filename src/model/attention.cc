@@ -163,7 +163,8 @@ float* Attention::newest_state(std::uint32_t query_head) {
 }
 
 const BlockChoice& Attention::choice_of(const PageView& view, std::uint32_t kv_head) const {
-  return chooser_->block(view.first_position / page_tokens_, kv_head);
+  const std::uint32_t block = view.first_position / page_tokens_;
+  return window_ ? window_->block(block, kv_head) : chooser_->block(block, kv_head);
 }
 
 /// Those of choice_tokens that hold these ones, ascending.
@@ -202,6 +203,37 @@ void Attention::fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const P
   }
 }
 
+/// The same in window and sparse attention: some groups, and all tokens from one on.
+void Attention::fold_in_window(Gathered& gathered, const PageView& view, std::uint32_t kv_head,
+                               std::uint32_t first, float* scratch, float* states) {
+  const kernel::FoldInput& in = gathered.in;
+  const std::uint32_t head = kv_head * group_ + first;
+  const std::uint32_t block = view.first_position / page_tokens_;
+  const BlockChoice& choice = window_->block(block, kv_head);
+  const std::uint32_t noted = window_->takes_notes() ? in.vectors : 0;
+  if (choice.groups > 0) {
+    const auto groups = window_->groups(block, kv_head);
+    kernel::kernels().fold_groups(in, groups.data(), choice.groups, scratch, states);
+    for (std::uint32_t i = 0; i < noted; ++i) {
+      window_->note_groups(head + i, block, scratch + std::size_t{i} * page_tokens_,
+                           states[i * state_floats_]);
+    }
+  }
+  if (choice.whole_from == BlockChoice::none) return;
+  for (std::uint32_t i = 0; i < in.vectors; ++i)
+    gathered.begin[i] = std::max(gathered.begin[i], choice.whole_from);
+  float* const newest =
+      choice.groups == 0 ? states : scratch + kernel::fold_scratch_floats(page_tokens_);
+  kernel::kernels().fold_page(in, scratch, newest);
+  for (std::uint32_t i = 0; i < noted; ++i) {
+    window_->note_newest(head + i, block, scratch + std::size_t{i} * page_tokens_,
+                         newest[i * state_floats_]);
+  }
+  for (std::uint32_t i = 0; newest != states && i < in.vectors; ++i) {
+    kernel::kernels().fold_merge(states + i * state_floats_, newest + i * state_floats_, head_dim_);
+  }
+}
+
 void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
                              std::span<const PageView> batch, SequenceKv* recalled) {
   // Pages before the window have nothing to say.
@@ -229,7 +261,9 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
           gather(gathered, rows, page, batch[i / kv_heads_], kv_head, first,
                  std::min(group_, first + kernel::fold_vectors_max));
           float* const states = partial(i / kv_heads_, kv_head) + first * state_floats_;
-          if (recalled != nullptr) {
+          if (recalled != nullptr && window_) {
+            fold_in_window(gathered, batch[i / kv_heads_], kv_head, first, scores, states);
+          } else if (recalled != nullptr) {
             fold_chosen(gathered.in, *recalled, batch[i / kv_heads_], kv_head, first, worker,
                         states);
           } else {
@@ -283,7 +317,14 @@ Result<void> Attention::run(const AttentionRows& rows, const PageShape& page, Pa
 }
 
 Result<void> Attention::prepare_recall(const ModelShape& shape, const PageShape& page,
-                                       std::uint32_t context) {
+                                       std::uint32_t context, const AttentionOptions& options) {
+  page_tokens_ = page.tokens;
+  if (options.mode != AttentionMode::recall) {
+    HEADRACE_TRY_ASSIGN(WindowChooser window,
+                        WindowChooser::create(*parallel_, shape, page, context, options));
+    window_ = std::move(window);
+    return {};
+  }
   HEADRACE_TRY_ASSIGN(RecallChooser chooser,
                       RecallChooser::create(*parallel_, shape, page, context));
   HEADRACE_TRY_ASSIGN(newest_,
@@ -293,7 +334,6 @@ Result<void> Attention::prepare_recall(const ModelShape& shape, const PageShape&
     groups.reserve(page.tokens / choice_tokens);
   HEADRACE_TRY_ASSIGN(parts_, AlignedBuffer::allocate(parallel_->workers() * page.bytes()));
   chooser_ = std::move(chooser);
-  page_tokens_ = page.tokens;
   return {};
 }
 
@@ -312,12 +352,8 @@ void Attention::fold_newest(const AttentionRows& rows, const PageShape& page, co
     chooser_->set_newest(head, newest_state(head)[0], newest_state(head)[1]);
 }
 
-Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, std::uint32_t layer,
-                                   const RecallView& view) {
-  HEADRACE_CHECK(chooser_ && rows.count == 1, "recall reads one row at a time");
-  const PageShape& page = kv.shape();
-  prepare_queries(rows, page.type);
-  reset_one_row();
+void Attention::choose(const AttentionRows& rows, const PageShape& page, const RecallView& view) {
+  if (window_) return window_->choose(rows.first_position, view);
   newest_page_ = view.newest.data;
   chooser_->begin(rows.queries, score_scale_, view);
   parallel_->run(kv_heads_ + view.sketches.size(), [&](std::size_t task, std::size_t worker) {
@@ -328,7 +364,30 @@ Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, st
     }
   });
   chooser_->choose(rows.first_position);
-  if (const std::size_t missing = kv.choose(layer, chooser_->choice()); missing > 0)
+}
+
+/// Adds what this step gave to tokens to what those before it did.
+void Attention::add_up_mass() {
+  if (!window_ || !window_->takes_notes()) return;
+  parallel_->run(kv_heads_, [&](std::size_t task, std::size_t) {
+    const auto kv_head = static_cast<std::uint32_t>(task);
+    for (std::uint32_t i = 0; i < group_; ++i) {
+      const float* const total = state(kv_head, i);
+      window_->set_total(kv_head * group_ + i, total[0], total[1]);
+    }
+    window_->add_up(kv_head);
+  });
+}
+
+Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, std::uint32_t layer,
+                                   const RecallView& view) {
+  HEADRACE_CHECK((chooser_ || window_) && rows.count == 1, "a part is read one row at a time");
+  const PageShape& page = kv.shape();
+  prepare_queries(rows, page.type);
+  reset_one_row();
+  choose(rows, page, view);
+  const TokenChoice choice = window_ ? window_->choice() : chooser_->choice();
+  if (const std::size_t missing = kv.choose(layer, choice); missing > 0)
     parallel_->run(missing, [&](std::size_t i, std::size_t) { kv.load_group(i); });
   PageStream& pages = kv.attend_chosen(layer);
   while (true) {
@@ -336,6 +395,7 @@ Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, st
     if (batch.empty()) break;
     fold_one_row(rows, page, batch, &kv);
   }
+  add_up_mass();
   finish(rows);
   return {};
 }

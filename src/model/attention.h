@@ -15,6 +15,7 @@
 #include "headrace/result.h"
 #include "model/model.h"
 #include "model/recall.h"
+#include "model/window_choice.h"
 #include "page/page_stream.h"
 
 namespace headrace {
@@ -38,11 +39,11 @@ class Attention {
   static Result<Attention> create(Parallel& parallel, const ModelShape& shape,
                                   const PageShape& page, std::uint32_t rows_max);
   /// Before run_recall(). Errors: out_of_budget.
-  Result<void> prepare_recall(const ModelShape& shape, const PageShape& page,
-                              std::uint32_t context);
+  Result<void> prepare_recall(const ModelShape& shape, const PageShape& page, std::uint32_t context,
+                              const AttentionOptions& options);
 
   RecallCounters recall_counters() const {
-    return chooser_ ? chooser_->counters() : RecallCounters();
+    return chooser_ ? chooser_->counters() : window_ ? window_->counters() : RecallCounters();
   }
 
   /// One row that reads a part of the tokens.
@@ -67,13 +68,17 @@ class Attention {
   void fold_one_row(const AttentionRows& rows, const PageShape& page,
                     std::span<const PageView> batch, SequenceKv* recalled);
   float* newest_state(std::uint32_t query_head);
+  void choose(const AttentionRows& rows, const PageShape& page, const RecallView& view);
   const BlockChoice& choice_of(const PageView& view, std::uint32_t kv_head) const;
+  void add_up_mass();
   void fold_newest(const AttentionRows& rows, const PageShape& page, const PageView& view,
                    std::uint32_t kv_head, std::size_t worker);
   std::span<const std::uint16_t> stored_groups(std::span<const std::uint16_t> groups,
                                                std::size_t worker);
   void fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const PageView& view,
                    std::uint32_t kv_head, std::uint32_t first, std::size_t worker, float* states);
+  void fold_in_window(Gathered& gathered, const PageView& view, std::uint32_t kv_head,
+                      std::uint32_t first, float* scratch, float* states);
   void reset_one_row();
   void finish(const AttentionRows& rows);
   void fold_many_rows(const AttentionRows& rows, const PageShape& page,
@@ -91,11 +96,12 @@ class Attention {
   AlignedBuffer states_;            // [kv_head][vector][state]
   AlignedBuffer partials_;          // one row: [page of a batch][query_head][state]
   AlignedBuffer scratch_;
-  // Of recall.
+  // Where a step reads a part of the tokens: one of these.
   std::optional<RecallChooser> chooser_;
+  std::optional<WindowChooser> window_;
   std::uint32_t page_tokens_ = 0;
   const std::byte* newest_page_ = nullptr;
-  AlignedBuffer newest_;  // [query_head][state]: what newest_page_ gave
+  AlignedBuffer newest_;  // in recall, [query_head][state]: what newest_page_ gave
   std::vector<std::vector<std::uint16_t>> stored_groups_;  // [worker]
   AlignedBuffer parts_;  // [worker]: a page with what is in memory of one
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <random>
 
 #include "base/serial_parallel.h"
@@ -101,27 +102,42 @@ void expect_same(std::span<const float> expected, std::span<const float> actual)
   ASSERT_EQ(std::memcmp(expected.data(), actual.data(), actual.size_bytes()), 0);
 }
 
-/// Softmax attention of one query head in double over positions 0..last.
-std::vector<double> attend_exactly(const Sequence& sequence, const Heads& heads, std::uint32_t last,
-                                   std::uint32_t head) {
+/// [position]: what a query head of the row at `last` gives to those that it reads, in double.
+std::vector<double> true_shares(const Sequence& sequence, const Heads& heads, std::uint32_t last,
+                                std::uint32_t head,
+                                const std::function<bool(std::uint32_t)>& reads) {
   const std::uint32_t dim = heads.head_dim;
   const std::uint32_t kv_head = head / (heads.query_heads / heads.kv_heads);
   const float* query = sequence.query(last) + std::size_t{head} * dim;
-  std::vector<double> out(dim);
+  std::vector<double> shares(last + 1);
   double sum = 0;
   for (std::uint32_t position = 0; position <= last; ++position) {
+    if (!reads(position)) continue;
     const std::size_t at = (std::size_t{position} * heads.kv_heads + kv_head) * dim;
     double score = 0;
     for (std::uint32_t d = 0; d < dim; ++d) {
       score += static_cast<double>(query[d]) * static_cast<double>(sequence.keys[at + d]);
     }
-    const double weight = std::exp(score / std::sqrt(dim));
-    sum += weight;
-    for (std::uint32_t d = 0; d < dim; ++d) {
-      out[d] += weight * static_cast<double>(sequence.values[at + d]);
-    }
+    shares[position] = std::exp(score / std::sqrt(dim));
+    sum += shares[position];
   }
-  for (double& value : out) value /= sum;
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
+/// Softmax attention of one query head in double over those of positions 0..last that it reads.
+std::vector<double> attend_exactly(
+    const Sequence& sequence, const Heads& heads, std::uint32_t last, std::uint32_t head,
+    const std::function<bool(std::uint32_t)>& reads = [](std::uint32_t) { return true; }) {
+  const std::uint32_t dim = heads.head_dim;
+  const std::uint32_t kv_head = head / (heads.query_heads / heads.kv_heads);
+  const std::vector<double> shares = true_shares(sequence, heads, last, head, reads);
+  std::vector<double> out(dim);
+  for (std::uint32_t position = 0; position <= last; ++position) {
+    const std::size_t at = (std::size_t{position} * heads.kv_heads + kv_head) * dim;
+    for (std::uint32_t d = 0; d < dim; ++d)
+      out[d] += shares[position] * static_cast<double>(sequence.values[at + d]);
+  }
   return out;
 }
 
@@ -253,13 +269,22 @@ class SketchedKv final : public SequenceKv {
       views_.push_back(sketches_.back().data());
     }
     views_.push_back(nullptr);
+    const std::size_t groups = views_.size() * (shape.tokens / kernel::group_tokens);
+    mass = random_floats(shape.kv_heads * groups, 95);
+    for (float& value : mass) value = std::abs(value);
+    next_mass.resize(mass.size(), -1.0F);
   }
 
-  RecallView view(const AttentionOptions& options) const {
+  RecallView view(const AttentionOptions& options) {
     const std::uint32_t last = static_cast<std::uint32_t>(views_.size()) - 1;
     const std::uint32_t first = last * sequence_.shape.tokens;
-    return {
+    RecallView view = {
         &options, views_, {first, tokens_ - first, sequence_.pages[last].data()}, groups_alone_};
+    if (!notes_mass(options)) return view;
+    view.mass = mass;
+    view.next_mass = next_mass;
+    view.is_mass_known = true;
+    return view;
   }
 
   const PageShape& shape() const override { return sequence_.shape; }
@@ -302,6 +327,8 @@ class SketchedKv final : public SequenceKv {
   }
   std::size_t pages_read() const { return pages_read_; }
 
+  std::vector<float> mass, next_mass;  // [kv_head][group]
+
  private:
   const Sequence& sequence_;
   const std::uint32_t tokens_;
@@ -328,15 +355,16 @@ AttentionOptions recall_of(std::uint32_t tokens) {
 
 std::vector<float> recall(Parallel& parallel, const Heads& heads, const Sequence& sequence,
                           std::uint32_t tokens, const AttentionOptions& options, std::size_t batch,
-                          bool groups_alone = false) {
+                          bool groups_alone = false, std::vector<float>* mass = nullptr) {
   Attention attention = Attention::create(parallel, model_shape(heads), sequence.shape, 1).value();
-  EXPECT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens).ok());
+  EXPECT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens, options).ok());
   SketchedKv kv(sequence, tokens, batch);
   if (groups_alone) kv.keep_groups_alone();
   std::vector<float> out(sequence.query_width, -9.0F);
   const Result<void> result =
       attention.run_recall(sequence.rows(tokens - 1, 1, out.data()), kv, 0, kv.view(options));
   EXPECT_TRUE(result.ok());
+  if (mass != nullptr) *mass = kv.next_mass;
   return out;
 }
 
@@ -394,15 +422,183 @@ TEST(AttentionInRecall, PagesOfWhichNothingIsChosenAreNotAskedFor) {
   const Sequence sequence(heads, KvType::f32, 16, tokens, 90);
   SerialParallel serial;
   Attention attention = Attention::create(serial, model_shape(heads), sequence.shape, 1).value();
-  ASSERT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens).ok());
+  const AttentionOptions options = recall_of(13);
+  ASSERT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens, options).ok());
   SketchedKv kv(sequence, tokens, all_pages);
   std::vector<float> out(sequence.query_width);
-  const AttentionOptions options = recall_of(13);
   ASSERT_TRUE(
       attention.run_recall(sequence.rows(tokens - 1, 1, out.data()), kv, 0, kv.view(options)).ok());
   EXPECT_GE(kv.pages_read(), 2U);
   EXPECT_LE(kv.pages_read(), 4U) << "3 groups of 4, and the newest page";
   for (const float value : out) EXPECT_TRUE(std::isfinite(value));
+}
+
+// --- Window and sparse
+// ------------------------------------------------------------------------------
+
+AttentionOptions window_of(std::uint32_t first, std::uint32_t newest) {
+  AttentionOptions options;
+  options.mode = AttentionMode::window;
+  options.recall_first = first;
+  options.window_tokens = newest;
+  return options;
+}
+
+AttentionOptions sparse_of(std::uint32_t tokens) {
+  AttentionOptions options;
+  options.mode = AttentionMode::sparse;
+  options.recall_first = 8;
+  options.sparse_tokens = tokens;
+  options.sparse_sample = 0.2F;
+  options.sparse_heavy = 0.3F;
+  return options;
+}
+
+TEST(AttentionInAWindow, ThatCoversEverythingHasTheBitsOfAttention) {
+  for (const std::uint32_t tokens : {16U * 9 + 5, 16U * 9, 3U}) {
+    for (const KvType type : kv_types) {
+      for (const Heads& heads : geometries) {
+        if (type == KvType::q8 && heads.head_dim % 32 != 0) continue;
+        const Sequence sequence(heads, type, 16, tokens, 96);
+        SerialParallel serial;
+        Attention attention =
+            Attention::create(serial, model_shape(heads), sequence.shape, 1).value();
+        const std::vector<float> expected = attend(attention, sequence, tokens - 1, 1, all_pages);
+        for (const AttentionOptions& options : {window_of(0, tokens), window_of(16, tokens - 2),
+                                                window_of(4, 5000), sparse_of(tokens + 60)}) {
+          expect_same(expected, recall(serial, heads, sequence, tokens, options, all_pages));
+        }
+      }
+    }
+  }
+}
+
+TEST(AttentionInAWindow, IsSoftmaxAttentionOverWhatItReads) {
+  const Heads heads = {6, 2, 48};
+  // Pages that hold the first tokens, the newest ones and a gap between them; borders within a
+  // tile of 16 and within a group of 4.
+  for (const std::uint32_t page_tokens : {16U, 32U, 128U}) {
+    for (const std::uint32_t tokens : {100U, 128U, 130U}) {
+      const Sequence sequence(heads, KvType::f32, page_tokens, tokens, 97);
+      for (const std::uint32_t newest : {1U, 9U, 30U, 71U}) {
+        SerialParallel serial;
+        const std::vector<float> out =
+            recall(serial, heads, sequence, tokens, window_of(8, newest), 2);
+        const auto reads = [&](std::uint32_t position) {
+          return position < 8 || position + newest >= tokens;
+        };
+        for (std::uint32_t head = 0; head < heads.query_heads; ++head) {
+          const std::vector<double> expected =
+              attend_exactly(sequence, heads, tokens - 1, head, reads);
+          for (std::uint32_t d = 0; d < heads.head_dim; ++d) {
+            ASSERT_NEAR(static_cast<double>(out[head * heads.head_dim + d]), expected[d], 4e-6)
+                << page_tokens << " " << tokens << " " << newest << " " << head;
+          }
+        }
+      }
+    }
+  }
+}
+
+/// What is noted of pages of a type is what was given, but for what the type rounds.
+void expect_true_mass(KvType type, double tolerance) {
+  SCOPED_TRACE(to_string(type));
+  const Heads heads = {6, 2, 64};
+  constexpr std::uint32_t page_tokens = 64;
+  for (const std::uint32_t tokens : {301U, 383U, 384U}) {
+    const Sequence sequence(heads, type, page_tokens, tokens, 98);
+    SerialParallel serial;
+    Attention attention = Attention::create(serial, model_shape(heads), sequence.shape, 1).value();
+    const AttentionOptions options = sparse_of(110);
+    ASSERT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens, options).ok());
+    SketchedKv kv(sequence, tokens, all_pages);
+    std::vector<float> out(sequence.query_width);
+    const RecallView view = kv.view(options);
+    ASSERT_TRUE(attention.run_recall(sequence.rows(tokens - 1, 1, out.data()), kv, 0, view).ok());
+    // The same choice again, to know what was read.
+    WindowChooser chooser =
+        WindowChooser::create(serial, model_shape(heads), sequence.shape, tokens, options).value();
+    chooser.choose(tokens - 1, view);
+    const std::size_t groups = kv.mass.size() / heads.kv_heads;
+    for (std::uint32_t kv_head = 0; kv_head < heads.kv_heads; ++kv_head) {
+      const auto reads = [&](std::uint32_t position) {
+        const std::uint32_t block = position / page_tokens;
+        const std::uint32_t token = position % page_tokens;
+        return token >= chooser.block(block, kv_head).whole_from ||
+               std::ranges::count(chooser.groups(block, kv_head), token / kernel::group_tokens) > 0;
+      };
+      std::vector<double> expected(groups);
+      for (std::size_t group = 0; group < groups; ++group)
+        expected[group] = 0.995 * static_cast<double>(kv.mass[kv_head * groups + group]);
+      for (std::uint32_t head = kv_head * 3; head < kv_head * 3 + 3; ++head) {
+        const auto shares = true_shares(sequence, heads, tokens - 1, head, reads);
+        for (std::uint32_t t = 0; t < tokens; ++t) expected[t / kernel::group_tokens] += shares[t];
+        const auto exact = attend_exactly(sequence, heads, tokens - 1, head, reads);
+        for (std::uint32_t d = 0; d < heads.head_dim; ++d)
+          ASSERT_NEAR(static_cast<double>(out[head * heads.head_dim + d]), exact[d], tolerance);
+      }
+      for (std::uint32_t group = 0; group * kernel::group_tokens < tokens; ++group) {
+        ASSERT_NEAR(static_cast<double>(kv.next_mass[kv_head * groups + group]), expected[group],
+                    tolerance)
+            << group;
+      }
+    }
+  }
+}
+
+TEST(AttentionInSparse, AddsTheSharesOfWhatItReadToWhatFades) {
+  expect_true_mass(KvType::f32, 4e-6);
+  expect_true_mass(KvType::f16, 1e-3);
+  expect_true_mass(KvType::i16, 2e-3);
+  expect_true_mass(KvType::bf16, 1e-2);
+  expect_true_mass(KvType::q8, 1e-2);
+}
+
+TEST(AttentionInSparse, AStepThatReadsAllCountsForAllStepsBeforeIt) {
+  const Heads heads = {6, 2, 64};
+  constexpr std::uint32_t tokens = 301;
+  const Sequence sequence(heads, KvType::f32, 64, tokens, 101);
+  SerialParallel serial;
+  Attention attention = Attention::create(serial, model_shape(heads), sequence.shape, 1).value();
+  const AttentionOptions options = sparse_of(110);
+  ASSERT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens, options).ok());
+  SketchedKv kv(sequence, tokens, all_pages);
+  std::vector<float> out(sequence.query_width);
+  RecallView view = kv.view(options);
+  view.is_mass_known = false;
+  ASSERT_TRUE(attention.run_recall(sequence.rows(tokens - 1, 1, out.data()), kv, 0, view).ok());
+  expect_same(attend(attention, sequence, tokens - 1, 1, all_pages), out);
+  std::vector<double> expected(tokens / kernel::group_tokens + 1);
+  for (std::uint32_t head = 0; head < 3; ++head) {
+    const auto shares =
+        true_shares(sequence, heads, tokens - 1, head, [](std::uint32_t) { return true; });
+    for (std::uint32_t t = 0; t < tokens; ++t)
+      expected[t / kernel::group_tokens] += shares[t] / (1 - 0.995);
+  }
+  for (std::size_t group = 0; group < expected.size(); ++group)
+    ASSERT_NEAR(static_cast<double>(kv.next_mass[group]), expected[group], 1e-3) << group;
+}
+
+TEST(AttentionInSparse, WorkersAndBatchesChangeNoBit) {
+  constexpr std::uint32_t tokens = 32 * 20 + 7;
+  for (const Heads& heads : geometries) {
+    const Sequence sequence(heads, KvType::i16, 32, tokens, 99);
+    SerialParallel serial;
+    ShuffledParallel shuffled(3, 100);
+    ThreadPool two(2);
+    const AttentionOptions options = sparse_of(110);
+    std::vector<float> expected_mass;
+    std::vector<float> mass;
+    const std::vector<float> expected =
+        recall(serial, heads, sequence, tokens, options, all_pages, false, &expected_mass);
+    for (Parallel* parallel : {static_cast<Parallel*>(&shuffled), static_cast<Parallel*>(&two)}) {
+      for (const std::size_t batch : {std::size_t{1}, std::size_t{3}, all_pages}) {
+        expect_same(expected,
+                    recall(*parallel, heads, sequence, tokens, options, batch, false, &mass));
+        expect_same(expected_mass, mass);
+      }
+    }
+  }
 }
 
 }  // namespace

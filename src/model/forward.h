@@ -51,8 +51,9 @@ class ForwardPass {
                                     std::uint32_t rows_max);
 
   /// Before the first step whose SequenceKv gives a RecallView. Errors: out_of_budget.
-  Result<void> prepare_recall(const PageShape& page, std::uint32_t context) {
-    return attention_.prepare_recall(model_->shape, page, context);
+  Result<void> prepare_recall(const PageShape& page, std::uint32_t context,
+                              const AttentionOptions& options) {
+    return attention_.prepare_recall(model_->shape, page, context, options);
   }
 
   RecallCounters recall_counters() const { return attention_.recall_counters(); }

@@ -12,25 +12,11 @@
 #include "base/aligned_buffer.h"
 #include "base/parallel.h"
 #include "headrace/result.h"
+#include "model/block_choice.h"
 #include "model/model.h"
 #include "page/page_stream.h"
 
 namespace headrace {
-
-/// What a kv head reads of a block.
-struct BlockChoice {
-  bool is_whole = false;
-  std::uint32_t first_group = 0;  ///< of the kv head's chosen groups
-  std::uint32_t groups = 0;       ///< kernel::group_tokens each
-  bool is_empty() const { return !is_whole && groups == 0; }
-};
-
-/// What choices came to.
-struct RecallCounters {
-  std::uint64_t choices = 0;      ///< one per step, layer and kv head, or for all kv heads
-  std::uint64_t tokens_read = 0;  ///< of all choices together
-  double mass_left_out = 0;       ///< the shares of attention that were not read, as estimated
-};
 
 /// For each row and layer: begin(), then set_newest() of all query heads and score_block() of all
 /// blocks in any order and on any threads, then choose().

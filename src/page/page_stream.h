@@ -24,7 +24,7 @@ struct PageView {
 /// Tokens that a TokenChoice names together.
 inline constexpr std::uint32_t choice_tokens = 8;
 
-/// What a step of recall reads of a layer.
+/// What a step that reads a part of the tokens reads of a layer.
 struct TokenChoice {
   std::span<const std::uint8_t> blocks;  ///< [block]: not 0 where something is read
   std::span<const std::uint8_t> groups;  ///< [block][token / choice_tokens]: likewise
@@ -51,15 +51,25 @@ struct RowSlice {
   std::uint32_t first_token = 0;  ///< place of `first_row` inside the page
 };
 
-/// What a layer's choice of tokens is made from, in recall.
+/// Whether steps note how much they gave to which tokens.
+inline bool notes_mass(const AttentionOptions& options) {
+  return options.mode == AttentionMode::sparse && options.sparse_heavy > 0;
+}
+
+/// What a layer's choice of tokens is made from, where a step reads a part of them.
 struct RecallView {
   const AttentionOptions* options = nullptr;
   /// [block]: key sketches of its kv heads (kernel/sketch-inl.h), one after the other. Null: the
-  /// block has none, and is read whole.
+  /// block has none, and recall reads it whole.
   std::span<const std::byte* const> sketches;
   PageView newest;  ///< the page of the step's row
   /// Whether choose() wants to know groups and their mass, and not blocks alone.
   bool is_partial = false;
+  /// In sparse attention: what steps before this one gave to each group of 4 tokens
+  /// (model/window_choice.h), and where this step's sums go. [kv_head][group of the context]
+  std::span<const float> mass = {};
+  std::span<float> next_mass = {};
+  bool is_mass_known = false;  ///< false: `mass` lacks tokens, and this step reads all
 };
 
 /// One sequence's keys and values as the forward pass sees them during one step. Per layer, in

@@ -39,6 +39,54 @@ Result<void> check_recall(const AttentionOptions& attention) {
   return {};
 }
 
+Result<void> check_window(const AttentionOptions& attention) {
+  if (attention.window_tokens == 0) {
+    return Error{ErrorCode::invalid_argument,
+                 "--window-tokens 0 cannot be used; give 1 or more: a token always reads itself"};
+  }
+  return {};
+}
+
+Result<void> check_sparse(const AttentionOptions& attention) {
+  for (const auto& [option, part] : {std::pair("--sparse-sample", attention.sparse_sample),
+                                     std::pair("--sparse-heavy", attention.sparse_heavy)}) {
+    if (!(part >= 0 && part < 1)) {
+      return Error{
+          ErrorCode::invalid_argument,
+          std::string(option) + " is a part of --sparse-tokens: give 0 or more, and less than 1"};
+    }
+  }
+  if (!(attention.sparse_sample + attention.sparse_heavy < 1)) {
+    return Error{ErrorCode::invalid_argument,
+                 "--sparse-sample and --sparse-heavy together leave nothing of --sparse-tokens for "
+                 "the newest tokens; give parts with a sum below 1"};
+  }
+  const float newest = static_cast<float>(attention.sparse_tokens) *
+                       (1 - attention.sparse_sample - attention.sparse_heavy);
+  constexpr std::uint32_t newest_least = 16;
+  if (newest < static_cast<float>(attention.recall_first + newest_least)) {
+    return out_of_range("--sparse-tokens", attention.sparse_tokens,
+                        "more, or less of it to --sparse-sample and --sparse-heavy: " +
+                            std::to_string(attention.recall_first + newest_least) +
+                            " are the first and the newest tokens at least");
+  }
+  return {};
+}
+
+Result<void> check_attention(const AttentionOptions& attention) {
+  switch (attention.mode) {
+    case AttentionMode::exact:
+      break;
+    case AttentionMode::recall:
+      return check_recall(attention);
+    case AttentionMode::window:
+      return check_window(attention);
+    case AttentionMode::sparse:
+      return check_sparse(attention);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<EngineOptions> check_options(const EngineOptions& options, const ModelInfo& model,
@@ -96,9 +144,7 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
                  "there is no prefetch '" + checked.kv.prefetch +
                      "'; there are off, conservative, aggressive and learned"};
   }
-  if (checked.attention.mode == AttentionMode::recall) {
-    HEADRACE_TRY(check_recall(checked.attention));
-  }
+  HEADRACE_TRY(check_attention(checked.attention));
   if (checked.kv.disk_directory.empty()) {
     checked.kv.disk_directory =
         env.temporary_directory() + "/headrace-" + std::to_string(env.random());

@@ -111,7 +111,9 @@ Result<void> Runtime::load(const EngineOptions& options) {
       std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks
   HEADRACE_TRY_ASSIGN(ForwardPass forward,
                       ForwardPass::create(*model_, *parallel_, store.shape, rows_max));
-  if (store.recalls()) HEADRACE_TRY(forward.prepare_recall(store.shape, store.context));
+  if (store.reads_a_part()) {
+    HEADRACE_TRY(forward.prepare_recall(store.shape, store.context, store.attention));
+  }
   forward_ = std::make_unique<ForwardPass>(std::move(forward));
   chunk_tokens_ = checked.chunk_tokens;
   return {};
@@ -140,7 +142,7 @@ KvStats Runtime::kv_stats() const {
   if (recall.choices > 0) {
     const auto choices = static_cast<double>(recall.choices);
     stats.recall_tokens_read = static_cast<double>(recall.tokens_read) / choices;
-    stats.recall_mass_left_out = recall.mass_left_out / choices;
+    if (store_->options().recalls()) stats.recall_mass_left_out = recall.mass_left_out / choices;
   }
   return stats;
 }

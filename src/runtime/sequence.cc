@@ -203,8 +203,8 @@ std::size_t RuntimeSequence::guesses_possible(const GenerateOptions& options,
                                               const Generation& generation) const {
   const std::size_t rows = std::min<std::size_t>(std::size_t{options.prompt_lookup_tokens} + 1,
                                                  runtime_.context() - cache_->tokens().size());
-  // Guesses are checked in one step, and recall reads one token at a time.
-  if (runtime_.recalls()) return 0;
+  // Guesses are checked in one step, and each row of a step that reads a part chooses for itself.
+  if (runtime_.reads_a_part()) return 0;
   // The last token that is drawn is not read.
   const std::size_t wanted =
       options.max_tokens == 0

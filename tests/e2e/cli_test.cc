@@ -157,6 +157,40 @@ TEST_F(Command, RunGivesTheSameTokensWithLittleMemoryAndKeepsItsLimit) {
   EXPECT_GT(little["kv_bytes_needed"].get<std::uint64_t>(), tight_memory);
 }
 
+TEST_F(Command, RunReadsAPartOfTheTokensAndSaysHowMany) {
+  const Arguments run = {"run", "-m", model_,   "--raw",       "-f", file_with(made_up_text(900)),
+                         "-n",  "20", "--json", "--ignore-eos"};
+  const Arguments window = {"--attention", "window", "--window-tokens", "84"};
+  const Json json = parse_json(run_command(run + window + Arguments{"--context", "1024"}));
+  EXPECT_EQ(json["attention"]["mode"], "window");
+  EXPECT_EQ(json["attention"]["tokens_read"], 100) << "and the first 16";
+  EXPECT_TRUE(json["attention"]["mass_left_out"].is_null());
+  EXPECT_EQ(parse_json(run_command(run + window + tight_))["tokens"], json["tokens"]);
+  const Json sparse =
+      parse_json(run_command(run + Arguments{"--context", "1024", "--attention", "sparse",
+                                             "--sparse-tokens", "120", "--sparse-heavy", "0"}));
+  EXPECT_EQ(sparse["attention"]["tokens_read"], 120);
+  expect_one_line_error(run_command(run + Arguments{"--window-tokens", "84"}), exit_usage,
+                        "give --attention window");
+}
+
+TEST_F(Command, PerplexityMeasuresWhatAWindowChanges) {
+  const Arguments perplexity = {
+      "perplexity", "-m",        model_,     "-f",    file_with(made_up_text(4000)),
+      "--context",  "1024",      "--chunks", "1",     "--score-last",
+      "40",         "--against", "full",     "--json"};
+  for (const char* mode : {"window", "sparse"}) {
+    const std::string tokens = "--" + std::string(mode) + "-tokens";
+    const Json json =
+        parse_json(run_command(perplexity + Arguments{"--attention", mode, tokens, "100"}));
+    EXPECT_EQ(json["attention"]["mode"], mode);
+    EXPECT_GT(json["kl_mean"].get<double>(), 0.0);
+    const Json all =
+        parse_json(run_command(perplexity + Arguments{"--attention", mode, tokens, "1024"}));
+    EXPECT_EQ(all["kl_mean"].get<double>(), 0.0) << "it covers the text";
+  }
+}
+
 TEST_F(Command, RunWithASeedRepeatsItself) {
   const Arguments run =
       run_tiny_ + Arguments{"--json", "--temperature", "1", "--min-p", "0", "--seed"};

@@ -1,0 +1,34 @@
+#include "cli/attention_report.h"
+
+#include "base/bytes.h"
+
+namespace headrace {
+
+void add_attention_rows(Table& table, AttentionMode mode, const KvStats& kv) {
+  if (kv.recall_choices > 0) {
+    std::string figure = format_fixed(kv.recall_tokens_read, 0) + " tokens read of a layer";
+    if (kv.recall_mass_left_out)
+      figure += ", " + format_fixed(100 * *kv.recall_mass_left_out, 2) + " % of attention left out";
+    table.row(to_string(mode), figure);
+  }
+  if (kv.recall_groups_read > 0) {
+    const double loaded =
+        static_cast<double>(kv.recall_groups_loaded) / static_cast<double>(kv.recall_groups_read);
+    table.row("in memory", format_fixed(100 - 100 * loaded, 2) + " % of what was read, " +
+                               format_byte_count(kv.recall_bytes_loaded) + " loaded in groups");
+  }
+}
+
+nlohmann::ordered_json attention_json(AttentionMode mode, const KvStats& kv) {
+  nlohmann::ordered_json json = {{"mode", to_string(mode)},
+                                 {"tokens_read", nullptr},
+                                 {"mass_left_out", nullptr},
+                                 {"groups_read", kv.recall_groups_read},
+                                 {"groups_loaded", kv.recall_groups_loaded},
+                                 {"bytes_loaded", kv.recall_bytes_loaded}};
+  if (kv.recall_choices > 0) json["tokens_read"] = kv.recall_tokens_read;
+  if (kv.recall_mass_left_out) json["mass_left_out"] = *kv.recall_mass_left_out;
+  return json;
+}
+
+}  // namespace headrace

@@ -1,0 +1,200 @@
+// Sequences in window and sparse attention.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "runtime/runtime_test_engine.h"
+
+namespace headrace {
+namespace {
+
+class SequenceInPart : public TinyEngineTest {
+ protected:
+  static constexpr std::uint32_t prompt_tokens = 300;
+
+  static AttentionOptions window(std::uint32_t newest) {
+    AttentionOptions attention;
+    attention.mode = AttentionMode::window;
+    attention.recall_first = 4;
+    attention.window_tokens = newest;
+    return attention;
+  }
+
+  static AttentionOptions sparse(std::uint32_t tokens, float sample = 0.2F, float heavy = 0.3F) {
+    AttentionOptions attention;
+    attention.mode = AttentionMode::sparse;
+    attention.recall_first = 4;
+    attention.sparse_tokens = tokens;
+    attention.sparse_sample = sample;
+    attention.sparse_heavy = heavy;
+    return attention;
+  }
+
+  static std::vector<AttentionOptions> modes() {
+    return {window(60), sparse(64), sparse(64, 0.2F, 0)};
+  }
+
+  static EngineOptions roomy_in(const AttentionOptions& attention) {
+    EngineOptions options = roomy();
+    options.attention = attention;
+    return options;
+  }
+
+  /// The logits after each of the tokens behind the prompt, decoded one by one.
+  Result<test::LogitsTrace> decode(Engine& engine, Sequence& sequence) {
+    test::LogitsTrace trace;
+    HEADRACE_TRY(sequence.append(std::span(tokens_).first(prompt_tokens), nullptr, nullptr));
+    for (const TokenId token : std::span(tokens_).subspan(prompt_tokens)) {
+      HEADRACE_TRY(sequence.decode(token));
+      EXPECT_EQ(sequence.logits().size(), engine.model().vocabulary);
+      trace.push_back(hash_bytes(std::as_bytes(sequence.logits())));
+    }
+    return trace;
+  }
+
+  test::LogitsTrace decoded(Engine& engine) {
+    const auto sequence = new_sequence(engine);
+    auto trace = decode(engine, *sequence);
+    EXPECT_TRUE(trace.ok()) << trace.error().message;
+    return trace.ok() ? *trace : test::LogitsTrace{};
+  }
+
+  const std::vector<TokenId> tokens_ = test::random_tokens(prompt_tokens + 60, 5);
+};
+
+TEST_F(SequenceInPart, GivesTheSameBitsWithAnyThreadsChunksAndMemory) {
+  for (const AttentionOptions& attention : modes()) {
+    SCOPED_TRACE(to_string(attention.mode));
+    const test::LogitsTrace expected = decoded(open(roomy_in(attention)));
+    for (const std::uint32_t threads : {2U, 3U}) {
+      EngineOptions options = roomy_in(attention);
+      options.threads = threads;
+      options.chunk_tokens = 7;
+      test::expect_same_trace(expected, decoded(open(options)));
+    }
+    Engine& engine = open(tight(1, attention));
+    test::expect_same_trace(expected, decoded(engine));
+    EXPECT_GT(engine.kv_stats().pages_filled_from_disk, 0U);
+    EXPECT_LE(engine.kv_stats().kv_bytes_peak, engine.kv_stats().kv_bytes_limit);
+  }
+}
+
+TEST_F(SequenceInPart, GivesTheSameBitsToATextWhosePagesWereThereAlready) {
+  for (const AttentionOptions& attention : modes()) {
+    Engine& engine = open(roomy_in(attention));
+    const test::LogitsTrace expected = decoded(engine);
+    test::expect_same_trace(expected, decoded(engine));
+  }
+}
+
+TEST_F(SequenceInPart, ThatCoversTheTextIsExact) {
+  const test::LogitsTrace exact = decoded(open(roomy()));
+  const std::uint32_t all = prompt_tokens + 60;
+  for (const AttentionOptions& attention : {window(all), window(0xFFFFFFFF), sparse(all)}) {
+    Engine& engine = open(roomy_in(attention));
+    test::expect_same_trace(exact, decoded(engine));
+    EXPECT_EQ(engine.kv_stats().recall_choices, 0U);
+  }
+}
+
+TEST_F(SequenceInPart, SaysWhatItReadAndNothingOfWhatItLeftOut) {
+  for (const AttentionOptions& attention : modes()) {
+    Engine& engine = open(roomy_in(attention));
+    decoded(engine);
+    const KvStats stats = engine.kv_stats();
+    EXPECT_EQ(stats.recall_choices, std::uint64_t{60} * layers * 2) << "2 kv heads";
+    const bool looks_once = attention.mode == AttentionMode::sparse && attention.sparse_heavy > 0;
+    EXPECT_EQ(stats.recall_tokens_read, looks_once ? (59 * 64.0 + 301) / 60 : 64.0);
+    EXPECT_FALSE(stats.recall_mass_left_out.has_value());
+  }
+}
+
+TEST_F(SequenceInPart, WhatItWritesNeverAnswersForAnExactReading) {
+  const test::LogitsTrace exact = expected_trace(tokens_);
+  for (const AttentionOptions& attention : modes()) {
+    Engine& engine = open(roomy_in(attention));
+    const auto first = new_sequence(engine);
+    ASSERT_TRUE(decode(engine, *first).ok());
+    test::LogitsTrace trace;
+    const auto second = new_sequence(engine);
+    ASSERT_TRUE(test::append_traced(engine, *second, tokens_, 1, trace).ok());
+    test::expect_same_trace(exact, trace);
+  }
+}
+
+TEST_F(SequenceInPart, AForkGoesOnWithTheSameBits) {
+  for (const AttentionOptions& attention : modes()) {
+    Engine& engine = open(roomy_in(attention));
+    const auto first = new_sequence(engine);
+    ASSERT_TRUE(decode(engine, *first).ok());
+    auto fork = first->fork();
+    ASSERT_TRUE(fork.ok()) << fork.error().message;
+    for (const TokenId token : test::random_tokens(20, 6)) {
+      ASSERT_TRUE(first->decode(token).ok());
+      ASSERT_TRUE((*fork)->decode(token).ok());
+      ASSERT_TRUE(std::ranges::equal(first->logits(), (*fork)->logits()));
+    }
+  }
+}
+
+// A step that is repeated must not count twice what it gave to tokens.
+TEST_F(SequenceInPart, AStepThatIsRepeatedChangesNothing) {
+  for (const AttentionOptions& attention : modes()) {
+    SCOPED_TRACE(to_string(attention.mode));
+    const test::LogitsTrace expected = decoded(open(roomy_in(attention)));
+    Engine& engine = open(tight(1, attention));
+    const auto sequence = new_sequence(engine);
+    ASSERT_TRUE(sequence->append(std::span(tokens_).first(prompt_tokens), nullptr, nullptr).ok());
+    test::LogitsTrace trace;
+    const std::uint64_t replayed = engine.kv_stats().pages_filled_by_replay;
+    for (std::size_t i = 0; i < 12; ++i) {
+      // A page of the prompt, which a replay gives the same bits.
+      env_.set_plan({{.operation = EnvOperation::read,
+                      .at = 1 + i % 3,
+                      .kind = FaultKind::flip_bit,
+                      .bit = 9'000 + i * 131}});
+      ASSERT_TRUE(sequence->decode(tokens_[prompt_tokens + i]).ok());
+      trace.push_back(hash_bytes(std::as_bytes(sequence->logits())));
+      env_.set_plan({});
+    }
+    EXPECT_GT(engine.kv_stats().pages_filled_by_replay, replayed);
+    test::expect_same_trace({expected.begin(), expected.begin() + 12}, trace);
+  }
+}
+
+TEST_F(SequenceInPart, AfterAnotherPromptSparseReadsAllOnceMore) {
+  Engine& engine = open(roomy_in(sparse(64)));
+  const auto sequence = new_sequence(engine);
+  ASSERT_TRUE(sequence->append(std::span(tokens_).first(prompt_tokens), nullptr, nullptr).ok());
+  const auto tokens_read = [&] {
+    const KvStats stats = engine.kv_stats();
+    return stats.recall_tokens_read * static_cast<double>(stats.recall_choices) / (layers * 2);
+  };
+  ASSERT_TRUE(sequence->decode(tokens_[0]).ok());
+  EXPECT_EQ(tokens_read(), 301);
+  ASSERT_TRUE(sequence->decode(tokens_[1]).ok());
+  EXPECT_EQ(tokens_read(), 301 + 64);
+  ASSERT_TRUE(sequence->append(std::span(tokens_).first(5), nullptr, nullptr).ok());
+  ASSERT_TRUE(sequence->decode(tokens_[2]).ok());
+  EXPECT_EQ(tokens_read(), 301 + 64 + 308);
+}
+
+TEST_F(SequenceInPart, OptionsThatCannotBeUsedAreRefused) {
+  const auto expect_refused = [&](const AttentionOptions& attention, const std::string& mentions) {
+    const auto opened = try_open(roomy_in(attention));
+    ASSERT_FALSE(opened.ok());
+    expect_helpful(opened.error(), ErrorCode::invalid_argument, mentions);
+  };
+  expect_refused(window(0), "--window-tokens 0");
+  expect_refused(sparse(30), "--sparse-tokens 30");
+  expect_refused(sparse(64, 0.5F, 0.5F), "--sparse-sample and --sparse-heavy");
+  expect_refused(sparse(64, -0.1F), "--sparse-sample");
+  expect_refused(sparse(64, 0, 1), "--sparse-heavy");
+}
+
+}  // namespace
+}  // namespace headrace
