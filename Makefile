@@ -34,7 +34,7 @@ unit: setup ## The tests beside the sources, under a minute
 	@tools/build.sh test
 	@$(CTEST) --preset test --label-regex '^unit$$'
 
-asan: setup ## Unit, fault and soak tests under the address and undefined behaviour sanitizers
+asan: setup ## Modules below cli, faults and soak under the address and undefined sanitizers
 	@tools/build.sh asan
 	@$(CTEST) --preset asan
 

@@ -92,18 +92,20 @@ Result<void> SequenceCache::reserve(std::uint32_t rows) {
   HEADRACE_CHECK(rows > 0 && position() + rows <= store_.options().context,
                  "a step outside the context");
   step_rows_ = rows;
-  HEADRACE_TRY(reserve_blocks(table_.block_of(position() + rows - 1) + 1));
-  HEADRACE_TRY(prepare_groups());
+  // Steps that read everything have no use for groups, and need the slots.
+  if (!keeps_groups()) groups_.reset();
+  Result<void> outcome = reserve_blocks(table_.block_of(position() + rows - 1) + 1);
+  if (outcome.ok() && keeps_groups()) outcome = prepare_groups();
+  if (!outcome.ok()) step_rows_ = 0;
   stream_.forget_lost();  // of a step before; in a shared one this stream may never start
-  return {};
+  return outcome;
 }
 
-/// Steps that read everything have no use for groups, and need the slots.
+bool SequenceCache::keeps_groups() const {
+  return recalls() && !store_.holds_everything() && GroupCache::is_possible(store_.options());
+}
+
 Result<void> SequenceCache::prepare_groups() {
-  if (!recalls() || store_.holds_everything() || !GroupCache::is_possible(store_.options())) {
-    groups_.reset();
-    return {};
-  }
   if (groups_ == nullptr) groups_ = std::make_unique<GroupCache>(store_, table_);
   return groups_->grow(slots_kept_free());
 }

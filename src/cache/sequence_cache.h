@@ -155,6 +155,7 @@ class SequenceCache final : public SequenceKv {
     return recalled_from_ && *recalled_from_ < end;
   }
   Result<void> find_sketches(std::uint32_t layer);
+  bool keeps_groups() const;
   Result<void> prepare_groups();
   bool fill_copy(Block& from, Block& to);
   std::uint64_t bytes_needed() const;

@@ -117,4 +117,31 @@ class TinyEngineTest : public testing::Test {
   std::unique_ptr<Engine> engine_;
 };
 
+/// Of steps that draw a token, behind a prompt.
+class DecodingTest : public TinyEngineTest {
+ protected:
+  static constexpr std::uint32_t prompt_tokens = 300;
+
+  /// The logits after each of the tokens behind the prompt, decoded one by one.
+  Result<test::LogitsTrace> decode(Engine& engine, Sequence& sequence) {
+    test::LogitsTrace trace;
+    HEADRACE_TRY(sequence.append(std::span(tokens_).first(prompt_tokens), nullptr, nullptr));
+    for (const TokenId token : std::span(tokens_).subspan(prompt_tokens)) {
+      HEADRACE_TRY(sequence.decode(token));
+      EXPECT_EQ(sequence.logits().size(), engine.model().vocabulary);
+      trace.push_back(hash_bytes(std::as_bytes(sequence.logits())));
+    }
+    return trace;
+  }
+
+  test::LogitsTrace decoded(Engine& engine) {
+    const auto sequence = new_sequence(engine);
+    auto trace = decode(engine, *sequence);
+    EXPECT_TRUE(trace.ok()) << trace.error().message;
+    return trace.ok() ? *trace : test::LogitsTrace{};
+  }
+
+  const std::vector<TokenId> tokens_ = test::random_tokens(prompt_tokens + 60, 5);
+};
+
 }  // namespace headrace
