@@ -229,10 +229,11 @@ Result<void> EngineFlags::check_mode_options(AttentionMode mode) const {
     const std::string name = own.option->get_name();
     std::string modes;
     for (const AttentionMode other : own.modes)
-      modes += (modes.empty() ? "" : " or ") + std::string(to_string(other));
-    return Error{ErrorCode::invalid_argument, name + " changes nothing with --attention " +
-                                                  to_string(mode) + "; give --attention " + modes +
-                                                  ", or leave " + name + " out"};
+      modes.append(modes.empty() ? "" : " or ").append(to_string(other));
+    std::string message = name;
+    message.append(" changes nothing with --attention ").append(to_string(mode));
+    message.append("; give --attention ").append(modes).append(", or leave ").append(name);
+    return Error{ErrorCode::invalid_argument, message.append(" out")};
   }
   return {};
 }
