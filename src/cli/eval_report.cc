@@ -124,6 +124,7 @@ std::string eval_json(const EvalReport& report) {
     };
     if (result.kv.recall_choices > 0) {
       mode["tokens_read"] = result.kv.recall_tokens_read;
+      mode["mass_left_out"] = nullptr;  // null: nobody knows
       if (result.kv.recall_mass_left_out) mode["mass_left_out"] = *result.kv.recall_mass_left_out;
     }
     for (const EvalScore& score : result.scores) {

@@ -75,6 +75,17 @@ TEST(EvalReport, JsonHasEveryFigure) {
   EXPECT_EQ(recall["same_top1"], 0.0);
 }
 
+TEST(EvalReport, JsonNamesNoMassThatNobodyMeasured) {
+  EvalReport report = example();
+  const auto left_out = [&](std::size_t mode) {
+    return nlohmann::json::parse(eval_json(report))["modes"][mode]["mass_left_out"];
+  };
+  EXPECT_EQ(left_out(0), 0.0) << "exact leaves nothing out";
+  EXPECT_TRUE(left_out(1).is_null()) << "as in window and sparse";
+  report.results[1].kv.recall_mass_left_out = 0.25;
+  EXPECT_EQ(left_out(1), 0.25);
+}
+
 TEST(EvalReport, ChartsAreOfQualityAndSpeed) {
   const auto charts = eval_charts(example());
   ASSERT_EQ(charts.size(), 2U);

@@ -433,8 +433,7 @@ TEST(AttentionInRecall, PagesOfWhichNothingIsChosenAreNotAskedFor) {
   for (const float value : out) EXPECT_TRUE(std::isfinite(value));
 }
 
-// --- Window and sparse
-// ------------------------------------------------------------------------------
+// --- Window and sparse ------------------------------------------------------------------------
 
 AttentionOptions window_of(std::uint32_t first, std::uint32_t newest) {
   AttentionOptions options;

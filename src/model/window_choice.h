@@ -3,7 +3,7 @@
 //   sparse: those; of what lies between them a sample at even distances; and the groups there to
 //           which earlier steps gave most attention (the heavy hitters of H2O, Zhang et al. 2023).
 // How much a group was given is known where it was read: the fold has its weights. A step adds the
-// shares of what it has read to the sums of all steps before, which fade (docs/decisions/0010).
+// shares of what it has read to the sums of all steps before, which fade (docs/decisions/0011).
 // The choice depends on tokens and options alone, never on threads or on where a page is.
 #pragma once
 
