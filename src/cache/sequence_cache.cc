@@ -196,10 +196,7 @@ Result<void> SequenceCache::find_sketches(std::uint32_t layer) {
     are_complete = are_complete && !lacks_one;
   }
   if (are_complete) return {};
-  if (fills_ != nullptr) fills_->fill_layer(layer, unsketched_);
-  stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_,
-                unsketched_);
-  PageStream& pages = stream_;
+  PageStream& pages = read_blocks(layer, unsketched_, unsketched_);
   while (true) {
     HEADRACE_TRY_ASSIGN(const std::span<const PageView> batch, pages.next());
     if (batch.empty()) return {};
@@ -216,17 +213,14 @@ std::size_t SequenceCache::choose(std::uint32_t layer, const TokenChoice& choice
   parts_.assign(choice.blocks.size(), 0);
   if (groups_ == nullptr) return 0;
   for (std::uint32_t i = 0; i < parts_.size(); ++i) {
-    const PageEntry& page = table_.page(layer, i);
-    const bool has_groups = choice.blocks[i] != 0 && sketches_[i] != nullptr;
-    parts_[i] = has_groups && !page.slot && store_.is_stored_in_groups(page);
-  }
-  // What has no sketch is read whole: the block under way.
-  for (std::uint32_t i = 0; i < parts_.size(); ++i) {
-    if (choice.blocks[i] != 0 && sketches_[i] == nullptr) {
-      const std::uint32_t first = table_.first_position(i);
-      store_.counters().recall_groups_read +=
-          group_count(std::min(shape().tokens, position() + 1 - first));
+    if (choice.blocks[i] == 0) continue;
+    if (sketches_[i] == nullptr) {  // read whole: the block under way
+      const std::uint32_t tokens = position() + 1 - table_.first_position(i);
+      store_.counters().recall_groups_read += group_count(std::min(shape().tokens, tokens));
+      continue;
     }
+    const PageEntry& page = table_.page(layer, i);
+    parts_[i] = !page.slot && store_.is_stored_in_groups(page);
   }
   return groups_->choose(layer, choice, parts_);
 }
@@ -236,9 +230,17 @@ PageStream& SequenceCache::attend_chosen(std::uint32_t layer) {
   whole_.assign(choice_.blocks.begin(), choice_.blocks.end());
   for (std::size_t i = 0; i < whole_.size(); ++i)
     if (parts_[i] != 0) whole_[i] = 0;
-  if (fills_ != nullptr) fills_->fill_layer(layer, whole_);
-  stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_,
-                choice_.blocks, parts_);
+  return read_blocks(layer, whole_, choice_.blocks, parts_);
+}
+
+/// Those of `blocks`; pages of `filled` are loaded where they have no slot, those of `parts` are
+/// yielded without data.
+PageStream& SequenceCache::read_blocks(std::uint32_t layer, std::span<const std::uint8_t> filled,
+                                       std::span<const std::uint8_t> blocks,
+                                       std::span<const std::uint8_t> parts) {
+  if (fills_ != nullptr) fills_->fill_layer(layer, filled);
+  stream_.start(store_, table_, fills_.get(), layer, position(), position() + step_rows_, blocks,
+                parts);
   return stream_;
 }
 

@@ -155,6 +155,9 @@ class SequenceCache final : public SequenceKv {
     return recalled_from_ && *recalled_from_ < end;
   }
   Result<void> find_sketches(std::uint32_t layer);
+  PageStream& read_blocks(std::uint32_t layer, std::span<const std::uint8_t> filled,
+                          std::span<const std::uint8_t> blocks,
+                          std::span<const std::uint8_t> parts = {});
   bool keeps_groups() const;
   Result<void> prepare_groups();
   bool fill_copy(Block& from, Block& to);

@@ -22,34 +22,37 @@ Result<DiskPlace> parse_disk_place(std::string_view text) {
   return place;
 }
 
-std::string kv_type_names() {
+namespace {
+
+template <typename Values>
+std::string names_of(const Values& values) {
   std::string names;
-  for (const KvType type : kv_types)
-    names += (names.empty() ? "" : ", ") + std::string(to_string(type));
+  for (const auto value : values) names.append(names.empty() ? "" : ", ").append(to_string(value));
   return names;
 }
+
+/// The one of `values`, each a `what`, with this name.
+template <typename Values>
+auto parse_name(const Values& values, std::string_view what, std::string_view name)
+    -> Result<std::remove_cvref_t<decltype(values[0])>> {
+  for (const auto value : values) {
+    if (name == to_string(value)) return value;
+  }
+  std::string message = "there is no ";
+  message.append(what).append(" '").append(name).append("'; there are ").append(names_of(values));
+  return Error{ErrorCode::invalid_argument, std::move(message)};
+}
+
+}  // namespace
+
+std::string kv_type_names() { return names_of(kv_types); }
 
 Result<KvType> parse_kv_type(std::string_view name) {
-  for (const KvType type : kv_types) {
-    if (name == to_string(type)) return type;
-  }
-  return Error{ErrorCode::invalid_argument,
-               "there is no KV type '" + std::string(name) + "'; there are " + kv_type_names()};
-}
-
-std::string attention_mode_names() {
-  std::string names;
-  for (const AttentionMode mode : attention_modes)
-    names += (names.empty() ? "" : ", ") + std::string(to_string(mode));
-  return names;
+  return parse_name(kv_types, "KV type", name);
 }
 
 Result<AttentionMode> parse_attention_mode(std::string_view name) {
-  for (const AttentionMode mode : attention_modes) {
-    if (name == to_string(mode)) return mode;
-  }
-  return Error{ErrorCode::invalid_argument, "there is no attention mode '" + std::string(name) +
-                                                "'; there are " + attention_mode_names()};
+  return parse_name(attention_modes, "attention mode", name);
 }
 
 void add_session_option(CLI::App& command, std::string& session) {

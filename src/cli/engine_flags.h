@@ -31,9 +31,7 @@ std::string kv_type_names();
 /// Errors: invalid_argument, with the names that there are.
 Result<KvType> parse_kv_type(std::string_view name);
 
-/// "exact, recall, ...": what --attention takes.
-std::string attention_mode_names();
-/// Errors: invalid_argument, with the names that there are.
+/// What --attention takes. Errors: invalid_argument, with the names that there are.
 Result<AttentionMode> parse_attention_mode(std::string_view name);
 
 /// --session NAME.

@@ -141,6 +141,19 @@ class DecodingTest : public TinyEngineTest {
     return trace.ok() ? *trace : test::LogitsTrace{};
   }
 
+  /// A sequence and its fork give the same logits for the same tokens.
+  void expect_fork_goes_on(Engine& engine) {
+    const auto first = new_sequence(engine);
+    ASSERT_TRUE(decode(engine, *first).ok());
+    auto fork = first->fork();
+    ASSERT_TRUE(fork.ok()) << fork.error().message;
+    for (const TokenId token : test::random_tokens(20, 6)) {
+      ASSERT_TRUE(first->decode(token).ok());
+      ASSERT_TRUE((*fork)->decode(token).ok());
+      ASSERT_TRUE(std::ranges::equal(first->logits(), (*fork)->logits()));
+    }
+  }
+
   const std::vector<TokenId> tokens_ = test::random_tokens(prompt_tokens + 60, 5);
 };
 

@@ -547,18 +547,7 @@ TEST_F(SequenceRecall, ItsPagesNeverAnswerForAnExactReading) {
   expect_exact("while the other one lives");
 }
 
-TEST_F(SequenceRecall, AForkGoesOnWithTheSameBits) {
-  Engine& engine = open(roomy_recall());
-  const auto first = new_sequence(engine);
-  ASSERT_TRUE(decode(engine, *first).ok());
-  auto fork = first->fork();
-  ASSERT_TRUE(fork.ok()) << fork.error().message;
-  for (const TokenId token : test::random_tokens(20, 6)) {
-    ASSERT_TRUE(first->decode(token).ok());
-    ASSERT_TRUE((*fork)->decode(token).ok());
-    ASSERT_TRUE(std::ranges::equal(first->logits(), (*fork)->logits()));
-  }
-}
+TEST_F(SequenceRecall, AForkGoesOnWithTheSameBits) { expect_fork_goes_on(open(roomy_recall())); }
 
 TEST_F(SequenceRecall, GoesOnWhenAPageIsDamaged) {
   Engine& engine = open(tight(1, recall(64)));

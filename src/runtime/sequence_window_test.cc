@@ -105,16 +105,7 @@ TEST_F(SequenceInPart, WhatItWritesNeverAnswersForAnExactReading) {
 
 TEST_F(SequenceInPart, AForkGoesOnWithTheSameBits) {
   for (const AttentionOptions& attention : modes()) {
-    Engine& engine = open(roomy_in(attention));
-    const auto first = new_sequence(engine);
-    ASSERT_TRUE(decode(engine, *first).ok());
-    auto fork = first->fork();
-    ASSERT_TRUE(fork.ok()) << fork.error().message;
-    for (const TokenId token : test::random_tokens(20, 6)) {
-      ASSERT_TRUE(first->decode(token).ok());
-      ASSERT_TRUE((*fork)->decode(token).ok());
-      ASSERT_TRUE(std::ranges::equal(first->logits(), (*fork)->logits()));
-    }
+    expect_fork_goes_on(open(roomy_in(attention)));
   }
 }
 

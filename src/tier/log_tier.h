@@ -130,6 +130,8 @@ class LogTier final : public DiskTier {
   void read_here(OperationIndex index);
   void verify(OperationIndex index);
   Result<void> check_read(const Operation& operation, Result<void> result);
+  static Result<RecordHeader> check_header(const Placement& found, Bytes unit,
+                                           const PageIdentity& identity, const Digest128& checksum);
   Result<void> load(const Operation& operation);
   Result<void> load_groups(const RecordHeader& header, Bytes payload, const Operation& operation);
   Result<void> read_groups_at(const Placement& found, const PageIdentity& identity,

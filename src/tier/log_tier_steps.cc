@@ -204,24 +204,33 @@ Result<void> LogTier::check_read(const Operation& operation, Result<void> result
   return result;
 }
 
+/// That of a page which is the one that was asked for.
+Result<RecordHeader> LogTier::check_header(const Placement& found, Bytes unit,
+                                           const PageIdentity& identity,
+                                           const Digest128& checksum) {
+  HEADRACE_TRY_ASSIGN(RecordHeader header,
+                      decode_record_header(unit, found.segment->header, found.place.offset()));
+  if (header.kind != RecordKind::page || header.record_bytes() != found.place.bytes()) {
+    return Error{ErrorCode::corrupt, "the stored record is another one"};
+  }
+  HEADRACE_TRY(verify_identity(header.page.identity, identity));
+  if (header.page.checksum != checksum) {
+    return Error{ErrorCode::corrupt,
+                 "the stored page has another checksum: " + to_hex(header.page.checksum) +
+                     " instead of " + to_hex(checksum)};
+  }
+  return header;
+}
+
 Result<void> LogTier::load(const Operation& operation) {
   const Placement& placement = *operation.placement;
   const Bytes record = buffer_of(operation).first(placement.place.bytes());
   HEADRACE_TRY_ASSIGN(const RecordHeader header,
-                      decode_record_header(record.first(segment_unit_bytes),
-                                           placement.segment->header, placement.place.offset()));
-  if (header.kind != RecordKind::page || header.record_bytes() != record.size()) {
-    return Error{ErrorCode::corrupt, "the stored record is another one"};
-  }
-  HEADRACE_TRY(verify_identity(header.page.identity, operation.identity));
+                      check_header(placement, record.first(segment_unit_bytes), operation.identity,
+                                   operation.checksum));
   const Codec* const codec = find_codec(header.page.codec);
   if (codec == nullptr) {
     return Error{ErrorCode::corrupt, "the stored page has a codec that this build does not know"};
-  }
-  if (header.page.checksum != operation.checksum) {
-    return Error{ErrorCode::corrupt,
-                 "the stored page has another checksum: " + to_hex(header.page.checksum) +
-                     " instead of " + to_hex(operation.checksum)};
   }
   const Bytes payload = record.subspan(segment_unit_bytes, header.payload_bytes);
   if (codec->id() == CodecId::raw) return load_groups(header, payload, operation);
@@ -287,17 +296,9 @@ Result<void> LogTier::read_groups_at(const Placement& found, const PageIdentity&
   alignas(segment_unit_bytes) std::array<std::byte, segment_unit_bytes> header_bytes;
   const MutableBytes unit = header_bytes;
   HEADRACE_TRY(found.file().read_at(found.place.offset(), std::span(&unit, 1)));
-  HEADRACE_TRY_ASSIGN(const RecordHeader header,
-                      decode_record_header(unit, found.segment->header, found.place.offset()));
-  if (header.kind != RecordKind::page || header.record_bytes() != found.place.bytes()) {
-    return Error{ErrorCode::corrupt, "the stored record is another one"};
-  }
+  HEADRACE_TRY_ASSIGN(const RecordHeader header, check_header(found, unit, identity, checksum));
   if (header.page.codec != CodecId::raw) {
     return Error{ErrorCode::unsupported, "only raw pages have groups of tokens"};
-  }
-  HEADRACE_TRY(verify_identity(header.page.identity, identity));
-  if (header.page.checksum != checksum) {
-    return Error{ErrorCode::corrupt, "the stored page has another checksum"};
   }
   const std::uint64_t group = checked_page_bytes(options_.shape);
   const std::uint64_t start = first_group * group;
