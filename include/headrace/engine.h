@@ -94,6 +94,10 @@ struct KvStats {
   std::uint64_t recall_groups_read = 0;
   std::uint64_t recall_groups_loaded = 0;
   std::uint64_t recall_bytes_loaded = 0;  ///< group by group
+  /// Those that were to be read and waited for a later step (AttentionOptions::recall_load_tokens),
+  /// and the largest share of a layer's attention that was not read for that reason in one step.
+  std::uint64_t recall_groups_deferred = 0;
+  double recall_mass_deferred_most = 0;
 };
 
 /// The outcome of one generation.

@@ -116,6 +116,11 @@ struct AttentionOptions {
   /// One choice for all kv heads of a layer instead of one for each: fewer tokens are in use at
   /// once, so less memory holds them, and the answer is a little further from exact.
   bool recall_by_layer = false;
+  /// Most tokens of a layer that a step of recall brings back from elsewhere, if some of the KV
+  /// only is in memory: what matters less waits for the next step, unread. So no step takes long,
+  /// and answers depend on the memory. The first step behind a prompt waits for all. 0: every step
+  /// does.
+  std::uint32_t recall_load_tokens = 0;
   /// Tokens at the beginning that are always read, in every mode.
   std::uint32_t recall_first = 16;
   std::uint32_t recall_newest = 128;  ///< tokens at the end that are always read, at least

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "base/check.h"
 #include "codec/group_layout.h"
@@ -26,14 +27,14 @@ std::uint32_t groups_of_block(const PageStoreOptions& options) {
 
 bool GroupCache::is_possible(const PageStoreOptions& options) {
   return options.recalls() && options.codec->is_lossless() &&
-         options.disk_codec->id() == CodecId::raw &&
+         options.disk_codec->encoded_group_bytes(options.shape) > 0 &&
          disk_tier_group_tokens(options.shape) == group_tokens;
 }
 
 std::uint64_t GroupCache::bytes(const PageStoreOptions& options) {
   if (!is_possible(options)) return 0;
   const std::uint64_t groups = (options.context + group_tokens - 1) / group_tokens;
-  return options.layers * (groups + groups_of_block(options)) * sizeof(std::uint32_t);
+  return options.layers * (groups + groups_of_block(options)) * (sizeof(std::uint32_t) + 1);
 }
 
 std::uint64_t GroupCache::bytes_per_slot(const PageStoreOptions& options) {
@@ -47,8 +48,10 @@ GroupCache::GroupCache(PageStore& store, const PageTable& table)
       group_bytes_(group_bytes(store.options().shape)),
       layers_(store.options().layers) {
   for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
-    if (store.options().window(layer) == 0)
-      layers_[layer].place.resize(std::size_t{table.blocks_max()} * groups_of_block_);
+    if (store.options().window(layer) != 0) continue;
+    const std::size_t groups = std::size_t{table.blocks_max()} * groups_of_block_;
+    layers_[layer].place.resize(groups);
+    layers_[layer].chosen.reserve(groups);
   }
   store_.add_borrower(*this);
 }
@@ -114,6 +117,25 @@ void GroupCache::balance() {
 
 void GroupCache::give_back() { release("lent slot is needed"); }
 
+void GroupCache::page_leaves(const Block& block, std::uint32_t layer_number) {
+  const std::uint32_t number = table_.block_of(block.first_position);
+  if (number >= table_.blocks() || &table_.block(number) != &block) return;
+  Layer& layer = layers_[layer_number];
+  const std::uint32_t first = number * groups_of_block_;
+  kept_.clear();
+  for (std::uint32_t i = 0; i < groups_of_block_; ++i) {
+    const bool is_chosen = first + i < layer.chosen.size() && layer.chosen[first + i] != 0;
+    if (is_chosen && layer.place[first + i] == 0) kept_.push_back(i);
+  }
+  find_victims(layer, kept_.size());
+  const Bytes page = store_.pool().bytes(*block.pages[layer_number].slot);
+  for (std::size_t i = 0; i < std::min(kept_.size(), victims_.size()); ++i) {
+    evict(layer, layer.places[victims_[i]], "least mass");
+    put(layer, victims_[i], first + kept_[i]);
+    encode_group(store_.options().shape, kept_[i], page, {data(layer, victims_[i]), group_bytes_});
+  }
+}
+
 void GroupCache::release(const char* reason) {
   for (Layer& layer : layers_) {
     for (Place& place : layer.places) evict(layer, place, reason);
@@ -124,6 +146,7 @@ void GroupCache::release(const char* reason) {
     layer.slots.clear();
     layer.places.clear();
     std::ranges::fill(layer.place, 0);
+    layer.chosen.clear();
   }
   slots_ = 0;
 }
@@ -141,8 +164,7 @@ void GroupCache::forget(Layer& layer, Place& place) {
 /// The same for what makes room, which others may want to hear of.
 void GroupCache::evict(Layer& layer, Place& place, const char* reason) {
   if (place.group != Place::nobody) {
-    store_.tell_eviction(table_.block(place.group / groups_of_block_),
-                         static_cast<std::uint32_t>(&layer - layers_.data()),
+    store_.tell_eviction(table_.block(place.group / groups_of_block_), number_of(layer),
                          place.group % groups_of_block_ * group_tokens, group_tokens,
                          double{place.mass}, reason);
   }
@@ -161,6 +183,7 @@ std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice,
   layer_ = &layers_[layer];
   layer_number_ = layer;
   loads_.clear();
+  defers_ = false;
   age(*layer_, choice);
   const auto for_each_chosen = [&](std::uint32_t block, const auto& visit) {
     const std::uint32_t first = block * groups_of_block_;
@@ -185,6 +208,9 @@ std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice,
     });
   }
   layer_->wanted += (static_cast<double>(wanted) - layer_->wanted) / 16;
+  const bool may_defer = store_.options().attention.recall_load_tokens > 0 &&
+                         !layer_->chosen.empty();  // not in the first step
+  note_chosen(*layer_, choice);
   for (std::uint32_t block = 0; block < blocks.size(); ++block) {
     if (blocks[block] == 0) continue;
     const std::size_t loads_before = loads_.size();
@@ -192,39 +218,79 @@ std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice,
       if (layer_->place[group] == 0)
         loads_.push_back({.block = &table_.block(block), .group = group});
     });
-    if (loads_.size() > places_left) {
+    if (!may_defer && loads_.size() > places_left) {
       loads_.resize(loads_before);
       blocks[block] = 0;
     }
   }
+  if (may_defer) defer(choice, places_left);
   make_places(*layer_);
   return loads_.size();
 }
 
-/// For all that must be loaded: what is free, and what matters least of what is not needed.
-void GroupCache::make_places(Layer& layer) {
-  if (loads_.empty()) return;
+void GroupCache::note_chosen(Layer& layer, const TokenChoice& choice) const {
+  layer.chosen.assign(choice.groups.begin(), choice.groups.end());
+  for (std::size_t block = 0; block < choice.blocks.size(); ++block) {
+    const auto groups = std::span(layer.chosen).subspan(block * groups_of_block_, groups_of_block_);
+    const bool is_whole =
+        choice.blocks[block] != 0 && std::ranges::count(groups, 0) == groups_of_block_;
+    if (is_whole) std::ranges::fill(groups, 1);
+  }
+}
+
+/// Keeps the loads that matter most, as many as a step may have and there are places for.
+void GroupCache::defer(const TokenChoice& choice, std::size_t places) {
+  const std::size_t possible =
+      std::min<std::size_t>(places, store_.options().attention.recall_load_tokens / group_tokens);
+  if (loads_.size() <= possible) return;
+  defers_ = true;
+  std::ranges::sort(loads_, [&](const Load& a, const Load& b) {
+    const float mass_a = choice.mass[a.group];
+    const float mass_b = choice.mass[b.group];
+    return mass_a != mass_b ? mass_a > mass_b : a.group < b.group;
+  });
+  double deferred = 0;
+  for (std::size_t i = possible; i < loads_.size(); ++i)
+    deferred += double{choice.mass[loads_[i].group]};
+  const double all = std::accumulate(choice.mass.begin(), choice.mass.end(), 0.0);
+  KvStats& counters = store_.counters();
+  counters.recall_groups_deferred += loads_.size() - possible;
+  counters.recall_mass_deferred_most =
+      std::max(counters.recall_mass_deferred_most, all > 0 ? deferred / all : 0);
+  loads_.resize(possible);
+}
+
+/// Places [victims_] that are free or matter least of what is not needed: so many, or all, first.
+void GroupCache::find_victims(const Layer& layer, std::size_t count) {
   victims_.clear();
-  for (std::uint32_t i = 0; i < layer.places.size(); ++i)
+  for (std::uint32_t i = 0; count > 0 && i < layer.places.size(); ++i)
     if (!layer.places[i].is_needed) victims_.push_back(i);
-  HEADRACE_CHECK(loads_.size() <= victims_.size(), "more groups are loaded than have a place");
   const auto matters_less = [&](std::uint32_t a, std::uint32_t b) {
     const float mass_a = layer.places[a].group == Place::nobody ? -1.0F : layer.places[a].mass;
     const float mass_b = layer.places[b].group == Place::nobody ? -1.0F : layer.places[b].mass;
     return mass_a != mass_b ? mass_a < mass_b : a < b;
   };
-  if (loads_.size() < victims_.size()) {
-    std::ranges::nth_element(victims_, victims_.begin() + std::ptrdiff_t(loads_.size()),
-                             matters_less);
+  if (count < victims_.size()) {
+    std::ranges::nth_element(victims_, victims_.begin() + std::ptrdiff_t(count), matters_less);
   }
+}
+
+/// For all that must be loaded.
+void GroupCache::make_places(Layer& layer) {
+  find_victims(layer, loads_.size());
+  HEADRACE_CHECK(loads_.size() <= victims_.size(), "more groups are loaded than have a place");
   for (std::size_t i = 0; i < loads_.size(); ++i) {
-    Place& place = layer.places[victims_[i]];
-    evict(layer, place, "least mass");
+    evict(layer, layer.places[victims_[i]], "least mass");
     loads_[i].place = victims_[i];
-    place.group = loads_[i].group;
-    place.is_needed = true;
-    layer.place[place.group] = victims_[i] + 1;
+    put(layer, victims_[i], loads_[i].group);
   }
+}
+
+/// Notes that a group is in a free place, and is needed there.
+void GroupCache::put(Layer& layer, std::uint32_t place, std::uint32_t group) {
+  layer.places[place].group = group;
+  layer.places[place].is_needed = true;
+  layer.place[group] = place + 1;
 }
 
 void GroupCache::load(std::size_t index) {

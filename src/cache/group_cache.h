@@ -33,6 +33,8 @@ class GroupCache final : public SlotBorrower {
   Result<void> grow(std::uint32_t slots_kept_free);
   /// All slots, between two steps.
   void give_back() override;
+  /// What the last step read of it stays, as far as there is place.
+  void page_leaves(const Block& block, std::uint32_t layer) override;
 
   /// Begins a layer: `blocks` says of which blocks [block] the chosen groups are to be had here.
   /// Those for which there is no place become 0. Returns how many groups must be loaded.
@@ -42,6 +44,12 @@ class GroupCache final : public SlotBorrower {
   void load(std::size_t index);
   /// When all have been loaded: the blocks of those that could not be become 0.
   void end_loads(std::span<std::uint8_t> blocks);
+  /// Whether some of the chosen groups of the layer under way wait for the next step.
+  bool defers() const { return defers_; }
+  /// Whether a group of a block is in memory, in the layer under way. Any thread.
+  bool has(std::uint32_t block, std::uint32_t group) const {
+    return layer_->place[block * groups_of_block_ + group] != 0;
+  }
   /// Puts what a kv head has in these groups of a block into its place in `page`. Any thread.
   void copy(std::uint32_t block, std::uint32_t kv_head, std::span<const std::uint16_t> groups,
             std::byte* page) const;
@@ -59,6 +67,7 @@ class GroupCache final : public SlotBorrower {
     std::vector<Place> places;         // of all slots, one after the other
     double wanted = 1;                 // groups a step, of pages elsewhere; a moving mean
     std::vector<std::uint32_t> place;  // [group of the text]: + 1; 0: in none
+    std::vector<std::uint8_t> chosen;  // [group of the text] by the last step
     bool is_read() const { return !place.empty(); }  // by groups: no window
   };
   struct Load {
@@ -68,6 +77,9 @@ class GroupCache final : public SlotBorrower {
     bool has_failed = false;
   };
 
+  std::uint32_t number_of(const Layer& layer) const {
+    return static_cast<std::uint32_t>(&layer - layers_.data());
+  }
   void release(const char* reason);
   double need(const Layer& layer, double more) const;
   Layer& poorest();
@@ -76,7 +88,11 @@ class GroupCache final : public SlotBorrower {
   void balance();
   std::byte* data(const Layer& layer, std::uint32_t place) const;
   void age(Layer& layer, const TokenChoice& choice) const;
+  void find_victims(const Layer& layer, std::size_t count);
+  void note_chosen(Layer& layer, const TokenChoice& choice) const;
+  void defer(const TokenChoice& choice, std::size_t places);
   void make_places(Layer& layer);
+  void put(Layer& layer, std::uint32_t place, std::uint32_t group);
   void forget(Layer& layer, Place& place);
   void evict(Layer& layer, Place& place, const char* reason);
 
@@ -89,8 +105,10 @@ class GroupCache final : public SlotBorrower {
   // Of the layer under way.
   Layer* layer_ = nullptr;
   std::uint32_t layer_number_ = 0;
+  bool defers_ = false;
   std::vector<Load> loads_;
   std::vector<std::uint32_t> victims_;
+  std::vector<std::uint32_t> kept_;  // groups of the page that leaves
 };
 
 }  // namespace headrace

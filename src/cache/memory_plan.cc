@@ -84,7 +84,8 @@ std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t s
   const std::uint64_t table = PageTable::bytes(blocks_of(options)) +
                               options.context * sizeof(TokenId) + GroupCache::bytes(options);
   const std::uint64_t block = BlockIndex::block_bytes(options.layers, options.shape.tokens);
-  return sequences_with_rebuild(options) * table + index_blocks(options) * block +
+  const std::uint64_t sequence = table + options.hidden_block_bytes();
+  return sequences_with_rebuild(options) * sequence + index_blocks(options) * block +
          cache_policy_bytes(options.policy, index_blocks(options)) +
          cache_policy_bytes(options.policy, 0) + slots * bytes_per_slot + sketches_bytes(options) +
          mass_bytes(options);
@@ -130,8 +131,8 @@ namespace {
 /// What the tiers hold in memory, and what is on its way to them.
 std::uint64_t io_bytes(const PageStoreOptions& options) {
   std::uint64_t bytes = disk_tier_memory_bytes(tier_options(options)) + options.host_bytes;
-  // A block that was defined by a codec is on its way to a tier.
-  if (!options.codec->is_lossless()) {
+  // A block that was defined by a codec, or its hidden states, are on their way to a tier.
+  if (!options.codec->is_lossless() || options.codec->hidden_row_bytes() > 0) {
     bytes += options.layers * options.codec->encoded_bytes_max(options.shape);
   }
   return bytes;

@@ -276,6 +276,7 @@ void PageStore::make_room_of_unused(std::uint32_t slots) {
 /// Starts to let a page go. False: the tier has no room in its queue, wait first.
 bool PageStore::let_page_leave(Block& block, std::uint32_t layer, const char* reason) {
   PageEntry& page = block.pages[layer];
+  for (SlotBorrower* const borrower : borrowers_) borrower->page_leaves(block, layer);
   if (!page.writing && page.stored) {
     free_slot(block, page);
   } else if (page.writing || start_put(block, layer)) {

@@ -71,6 +71,10 @@ struct PageStoreOptions {
       numerics;  ///< of what else the bytes of pages depend on: kernels, settings of the model
 
   std::uint32_t window(std::uint32_t layer) const { return windows.empty() ? 0 : windows[layer]; }
+  /// Bytes of the hidden states of a block of one sequence; 0: they are not kept.
+  std::uint64_t hidden_block_bytes() const {
+    return std::uint64_t{layers} * shape.tokens * codec->hidden_row_bytes();
+  }
   bool recalls() const { return attention.mode == AttentionMode::recall; }
   /// Whether steps that draw a token read a part of the tokens.
   bool reads_a_part() const { return attention.mode != AttentionMode::exact; }
@@ -99,6 +103,8 @@ class SlotBorrower {
  public:
   virtual ~SlotBorrower() = default;
   virtual void give_back() = 0;
+  /// A resident page of a block is about to leave its slot.
+  virtual void page_leaves(const Block& block, std::uint32_t layer) = 0;
 };
 
 class PageStore {
@@ -186,12 +192,17 @@ class PageStore {
   /// The open block that a sequence has written holds `tokens` for ever. If there is a block with
   /// the same text the open one ends, giving what the other lacks, and the other one is returned;
   /// the sequence uses what is returned. `tokens` may be fewer than a block holds: a tail.
-  /// A private block stays the only one with its key.
-  Block& seal(Block& open, std::span<const TokenId> tokens, bool is_private = false);
+  /// A private block stays the only one with its key. `hidden`: [layer][token] the hidden states
+  /// that the pages came from, where they are what is kept; empty: they are not known, and pages
+  /// are kept themselves.
+  Block& seal(Block& open, std::span<const TokenId> tokens, bool is_private = false,
+              Bytes hidden = {});
   /// Key sketches of a page, or null where there are none.
   const std::byte* sketch(const Block& block, std::uint32_t layer) const;
   /// Makes them, of a full block's page with these bytes.
   void make_sketch(Block& block, std::uint32_t layer, const std::byte* page);
+  /// Whether hidden states are kept instead of pages.
+  bool keeps_hidden() const { return options_.codec->hidden_row_bytes() > 0; }
   /// Whether the pages of a full block are others than those that were written.
   bool defines_pages() const { return !options_.codec->is_lossless(); }
   /// The page of a full block becomes what the codec makes of it.
@@ -318,6 +329,7 @@ class PageStore {
   void note_in_pool(Block& block);
   void start_writing(Block& block);
   void put_encoded(Block& block, std::uint32_t layer, EncodedPage encoded);
+  EncodedPage encode_hidden(const Block& block, std::uint32_t layer, Bytes hidden) const;
   void note_left_pool(Block& block);
   bool may_be_dropped(const Block& block) const;
   bool drop_one_unused();

@@ -61,7 +61,8 @@ Digest128 PageStore::private_key_of(const Block& open, std::span<const TokenId> 
   return index_.key_of(*open.parent, salted);
 }
 
-Block& PageStore::seal(Block& open, std::span<const TokenId> tokens, bool is_private) {
+Block& PageStore::seal(Block& open, std::span<const TokenId> tokens, bool is_private,
+                       Bytes hidden) {
   open.is_private = is_private;
   const Digest128 key =
       is_private ? private_key_of(open, tokens) : index_.key_of(*open.parent, tokens);
@@ -93,6 +94,10 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens, bool is_pri
   }
   admit(open);
   if (!is_private) drop_tails_within(open);
+  if (!hidden.empty() && !tiers_.empty()) {
+    for (std::uint32_t layer = 0; layer < options_.layers; ++layer)
+      encoded.push_back(encode_hidden(open, layer, hidden));
+  }
   for (std::uint32_t layer = 0; layer < encoded.size() && !tiers_.empty(); ++layer) {
     if (options_.window(layer) == 0) put_encoded(open, layer, std::move(encoded[layer]));
   }
@@ -103,7 +108,7 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens, bool is_pri
 /// Writes the pages of a sealed block while the next step computes, if they will have to leave
 /// soon or are wanted on disk anyway. As many as the queue takes: the others go when they must.
 void PageStore::start_writing(Block& block) {
-  if (tiers_.empty() || defines_pages()) return;
+  if (tiers_.empty() || defines_pages()) return;  // those have been written
   const bool is_short = pool_.free_slots() < slots_kept_for_steps();
   if (!options_.write_through && !is_short) return;
   const std::size_t tier = options_.write_through ? tiers_.size() - 1 : 0;
@@ -137,6 +142,15 @@ void PageStore::put_encoded(Block& block, std::uint32_t layer, EncodedPage encod
     if (!anything_in_flight()) return;  // it stays in the pool, and leaves it by another way
     wait();
   }
+}
+
+EncodedPage PageStore::encode_hidden(const Block& block, std::uint32_t layer, Bytes hidden) const {
+  const PageShape& shape = options_.shape;
+  const std::uint64_t bytes = hidden.size() / options_.layers;
+  const PagePlan plan = {shape, shape.tokens, layer, options_.layers, block.first_position};
+  EncodedPage encoded(options_.codec->encoded_bytes_max(shape));
+  encoded.resize(options_.codec->encode(plan, hidden.subspan(layer * bytes, bytes), encoded));
+  return encoded;
 }
 
 EncodedPage PageStore::define_page(const Block& block, std::uint32_t layer, SlotIndex slot) {

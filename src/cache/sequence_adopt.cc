@@ -93,6 +93,7 @@ void SequenceCache::copy_start_of_block(std::span<const TokenId> tokens) {
     if (is_copied) {
       const auto taken = tokens.first(match.tokens);
       tokens_.insert(tokens_.end(), taken.begin(), taken.end());
+      hidden_from_ = position();
     } else {
       drop_empty_blocks();
     }
@@ -146,6 +147,8 @@ Result<std::unique_ptr<SequenceCache>> SequenceCache::fork() {
     std::memcpy(store_.pool().data(*copy->last_block().pages[layer].slot),
                 store_.pool().data(*last_block().pages[layer].slot), shape().bytes());
   }
+  copy->hidden_ = hidden_;
+  copy->hidden_from_ = hidden_from_;
   const auto rest = tokens().subspan(copy->position());
   copy->tokens_.insert(copy->tokens_.end(), rest.begin(), rest.end());
   return copy;

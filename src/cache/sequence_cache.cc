@@ -32,7 +32,8 @@ SequenceCache::SequenceCache(PageStore& store, const SequenceOptions& options, b
       is_rebuild_(is_rebuild),
       has_windows_(store.options().has_windows()),
       table_(store.options().layers, store.options().shape.tokens, store.blocks_max()),
-      kept_from_(store.options().layers) {
+      kept_from_(store.options().layers),
+      hidden_(store.holds_everything() ? 0 : store.options().hidden_block_bytes()) {
   tokens_.reserve(store.options().context);
   if (!is_rebuild) {
     mass_.resize(store.options().layers * store.options().mass_floats());
@@ -77,8 +78,10 @@ std::uint32_t SequenceCache::rows_possible(std::uint32_t wanted) const {
   std::uint32_t new_blocks = room / table_.layers();
   if (open_rows == 0) new_blocks = std::max(new_blocks, 1U);  // begin() says why it cannot be
   const std::uint64_t room_rows = open_rows + std::uint64_t{new_blocks} * block_tokens;
-  // Every row sees the full blocks before its own as the codec defines them.
-  if (store_.defines_pages()) wanted = std::min(wanted, block_tokens - position() % block_tokens);
+  // Every row sees the full blocks before its own as the codec defines them, and hidden states of
+  // one block have a place.
+  if (store_.defines_pages() || store_.keeps_hidden())
+    wanted = std::min(wanted, block_tokens - position() % block_tokens);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, room_rows));
 }
 
@@ -155,6 +158,19 @@ std::span<const RowSlice> SequenceCache::rows(std::uint32_t layer) {
     row += slice.rows;
   }
   return slices_;
+}
+
+std::byte* SequenceCache::hidden_rows(std::uint32_t layer) {
+  if (hidden_.empty()) return nullptr;
+  const std::uint32_t first = position() % shape().tokens;
+  HEADRACE_CHECK(first + step_rows_ <= shape().tokens, "hidden states of one block have a place");
+  return hidden_.data() +
+         (std::size_t{layer} * shape().tokens + first) * store_.options().codec->hidden_row_bytes();
+}
+
+/// All of an open block, or nothing where some came from elsewhere.
+Bytes SequenceCache::hidden_of(std::uint32_t block) const {
+  return hidden_from_ <= table_.first_position(block) ? Bytes(hidden_) : Bytes();
 }
 
 /// Whether the step reads a part of the tokens.
@@ -320,7 +336,8 @@ void SequenceCache::seal(std::uint32_t block) {
   const auto tokens = std::span(tokens_).subspan(table_.first_position(block), shape().tokens);
   Block& open = table_.block(block);
   open.priority = options_.priority;
-  Block& sealed = store_.seal(open, tokens, is_private_before(table_.first_position(block + 1)));
+  Block& sealed = store_.seal(open, tokens, is_private_before(table_.first_position(block + 1)),
+                              hidden_of(block));
   if (&sealed == &open) return;
   table_.replace_block(block, sealed);
   count_reader(sealed);

@@ -118,11 +118,16 @@ class SequenceCache final : public SequenceKv {
   // SequenceKv
   const PageShape& shape() const override { return store_.options().shape; }
   std::span<const RowSlice> rows(std::uint32_t layer) override;
+  std::byte* hidden_rows(std::uint32_t layer) override;
   PageStream& attend(std::uint32_t layer) override;
   Result<std::optional<RecallView>> recall(std::uint32_t layer) override;
   std::size_t choose(std::uint32_t layer, const TokenChoice& choice) override;
   void load_group(std::size_t index) override { groups_->load(index); }
   PageStream& attend_chosen(std::uint32_t layer) override;
+  bool defers_groups() const override { return groups_ != nullptr && groups_->defers(); }
+  bool is_deferred(const PageView& view, std::uint32_t group) const override {
+    return !groups_->has(table_.block_of(view.first_position), group);
+  }
   void copy_groups(const PageView& view, std::uint32_t kv_head,
                    std::span<const std::uint16_t> groups, std::byte* page) const override {
     groups_->copy(table_.block_of(view.first_position), kv_head, groups, page);
@@ -140,6 +145,7 @@ class SequenceCache final : public SequenceKv {
   void end_step();
   void drop_empty_blocks();
   void seal(std::uint32_t block);
+  Bytes hidden_of(std::uint32_t block) const;
   void keep_tail();
   void let_go_behind_windows();
   void count_reader(Block& block);
@@ -177,6 +183,10 @@ class SequenceCache final : public SequenceKv {
   std::vector<TokenId> tokens_;
   std::uint64_t tokens_reused_ = 0;
   std::vector<std::uint32_t> kept_from_;  // [layer]: the first block that is kept
+  /// [layer][token of the open block]: hidden states, where they are kept; known from
+  /// hidden_from_ on.
+  std::vector<std::byte> hidden_;
+  std::uint32_t hidden_from_ = 0;
   std::uint32_t step_rows_ = 0;
   bool decoding_ = false;
   std::optional<std::uint32_t> recalled_from_;  // the first token whose step read a part

@@ -16,6 +16,12 @@ void add_attention_rows(Table& table, AttentionMode mode, const KvStats& kv) {
         static_cast<double>(kv.recall_groups_loaded) / static_cast<double>(kv.recall_groups_read);
     table.row("in memory", format_fixed(100 - 100 * loaded, 2) + " % of what was read, " +
                                format_byte_count(kv.recall_bytes_loaded) + " loaded in groups");
+    if (kv.recall_groups_deferred > 0) {
+      table.row("waited", std::to_string(kv.recall_groups_deferred) +
+                              " groups for a later step, with up to " +
+                              format_fixed(100 * kv.recall_mass_deferred_most, 2) +
+                              " % of the attention of a layer");
+    }
   }
 }
 
@@ -25,7 +31,9 @@ nlohmann::ordered_json attention_json(AttentionMode mode, const KvStats& kv) {
                                  {"mass_left_out", nullptr},
                                  {"groups_read", kv.recall_groups_read},
                                  {"groups_loaded", kv.recall_groups_loaded},
-                                 {"bytes_loaded", kv.recall_bytes_loaded}};
+                                 {"bytes_loaded", kv.recall_bytes_loaded},
+                                 {"groups_deferred", kv.recall_groups_deferred},
+                                 {"mass_deferred_most", kv.recall_mass_deferred_most}};
   if (kv.recall_choices > 0) json["tokens_read"] = kv.recall_tokens_read;
   if (kv.recall_mass_left_out) json["mass_left_out"] = *kv.recall_mass_left_out;
   return json;

@@ -43,6 +43,8 @@ struct BenchFlags {
   std::string kv_disk;
   std::vector<std::string> engines, workloads;
   std::string json, markdown, plots, results, recall;
+  std::string recall_codec = RecallBenchSize().codec;
+  float recall_share = RecallBenchSize().share;
   std::uint32_t rounds = 0;  // 0: the default
   bool quick = false, limits_only = false, no_limits = false, store = false;
 };
@@ -165,6 +167,8 @@ Result<std::vector<BenchFigure>> measure_figures(const BenchFlags& flags, const 
     return measure_store(setup, flags.quick ? quick_store_size() : StoreBenchSize(), context);
   HEADRACE_TRY_ASSIGN(const std::string text, read_text_file(context, flags.recall));
   RecallBenchSize size = flags.quick ? quick_recall_size() : RecallBenchSize();
+  size.codec = flags.recall_codec;
+  size.share = flags.recall_share;
   if (flags.rounds != 0) size.rounds = flags.rounds;
   return measure_recall(setup, size, text, context);
 }
@@ -261,6 +265,15 @@ Command add_bench(CLI::App& program) {
       ->excludes(limits_only)
       ->excludes(store)
       ->type_name("FILE");
+  command
+      ->add_option("--recall-codec", flags->recall_codec,
+                   "With --recall: the --kv-codec of what has a part of the KV in memory, such as "
+                   "hidden-q8")
+      ->type_name("NAME");
+  command
+      ->add_option("--recall-share", flags->recall_share,
+                   "With --recall: the --recall-share of all that recalls")
+      ->type_name("P");
   command->add_option("--rounds", flags->rounds, "Turns of every engine (default: 3)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");

@@ -76,6 +76,7 @@ class RecallBench {
     options.kv.reuse = false;
     options.kv.disk_directory = setup_.disk_directory;
     if (way.recalls) options.attention.mode = AttentionMode::recall;
+    options.attention.recall_share = size_.share;
     if (way.by_layer) {
       options.attention.recall_by_layer = true;
       options.attention.recall_group = 8;
@@ -90,6 +91,7 @@ class RecallBench {
           part_of(way.pool_part, samples_[exact_way].stats.kv_bytes_needed) + sketches + io_bytes;
     }
     if (way.memory_part > 0) options.kv.memory_bytes = part_of(way.memory_part, exact);
+    if (options.kv.memory_bytes > 0) options.kv.codec = size_.codec;
     return options;
   }
 
@@ -192,7 +194,13 @@ class RecallBench {
 
 }  // namespace
 
-RecallBenchSize quick_recall_size() { return {.prompt_tokens = 4'096, .steps = 64, .rounds = 1}; }
+RecallBenchSize quick_recall_size() {
+  RecallBenchSize size;
+  size.prompt_tokens = 4'096;
+  size.steps = 64;
+  size.rounds = 1;
+  return size;
+}
 
 Result<std::vector<BenchFigure>> measure_recall(const BenchSetup& setup,
                                                 const RecallBenchSize& size,

@@ -14,6 +14,8 @@ struct RecallBenchSize {
   std::uint32_t prompt_tokens = 7'680;  ///< of the text, before the answer
   std::uint32_t steps = 256;            ///< of the answer
   std::uint32_t rounds = 3;             ///< the ways take turns
+  std::string codec = "raw";            ///< of what has less memory: KvOptions::codec
+  float share = AttentionOptions().recall_share;
 };
 
 /// A size for a run of less than a minute.

@@ -150,7 +150,8 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
           "--kv-codec", options_.kv.codec,
           "How full blocks of keys and values are encoded: raw and lossless keep every bit, "
           "q8, k8v4 and q4 are smaller and change the answer, map:FILE does as the precision map "
-          "in that file says (default: raw)")
+          "in that file says, hidden-q8, hidden-f16 and hidden-f32 keep what keys and values are "
+          "computed from again (default: raw)")
       ->type_name("CODEC")
       ->group(group);
   command
@@ -210,6 +211,10 @@ void EngineFlags::add_attention_to(CLI::App& command) {
       "that fewer tokens must be in memory at once",
       "WHO")
       ->check(CLI::IsMember({"head", "layer"}));
+  add({recall}, "--recall-load-tokens", attention.recall_load_tokens,
+      "Most tokens of a layer that a step of recall brings back into memory; the others wait, "
+      "unread, for the next step (default: 0, no limit)",
+      "N");
   add({recall, window, sparse}, "--recall-first", attention.recall_first,
       "Tokens at the beginning that recall, window and sparse always read (default: 16)", "N");
   add({window}, "--window-tokens", attention.window_tokens,

@@ -28,6 +28,16 @@ class RawCodec final : public Codec {
     decode_groups(plan.shape, plan.tokens_held, encoded, page);
     return {};
   }
+
+  std::uint64_t encoded_group_bytes(const PageShape& shape) const override {
+    return group_bytes(shape);
+  }
+
+  Result<void> decode_group(const PagePlan&, std::uint32_t, Bytes encoded,
+                            MutableBytes out) const override {
+    std::ranges::copy(encoded, out.begin());
+    return {};
+  }
 };
 
 struct NamedCodec {
@@ -48,6 +58,15 @@ constexpr NamedCodec codecs[] = {
 
 }  // namespace
 
+Result<void> Codec::decode_group(const PagePlan&, std::uint32_t, Bytes, MutableBytes) const {
+  return Error{ErrorCode::unsupported, "pages of this codec have no groups of tokens"};
+}
+
+const Codec& exact_codec(const Codec& codec) {
+  if (codec.hidden_row_bytes() > 0) return raw_codec();
+  return codec.is_lossless() ? codec : lossless_codec();
+}
+
 const Codec& raw_codec() {
   static const RawCodec codec;
   return codec;
@@ -67,17 +86,20 @@ Result<const Codec*> find_codec(std::string_view name) {
   }
   return Error{ErrorCode::invalid_argument, "there is no codec '" + std::string(name) +
                                                 "'; there are " + codec_names() +
-                                                ", and for --kv-codec map:FILE"};
+                                                ", and for --kv-codec hidden-f32, hidden-f16, "
+                                                "hidden-q8 and map:FILE"};
 }
 
-bool makes_smaller(const Codec& codec, KvType type) {
+bool makes_smaller(const Codec& codec, const PageShape& shape) {
+  if (const std::uint64_t row = codec.hidden_row_bytes(); row > 0)
+    return row * shape.tokens < shape.bytes();
   switch (codec.id()) {
     case CodecId::raw:
       return false;
     case CodecId::lossless:
     case CodecId::q8:
     case CodecId::q8_delta:
-      return type != KvType::q8;
+      return shape.type != KvType::q8;
     default:
       return true;
   }
@@ -87,7 +109,18 @@ const char* to_string(CodecId id) {
   for (const NamedCodec& codec : codecs) {
     if (codec.get().id() == id) return codec.name;
   }
-  return id == CodecId::map ? "map" : "?";
+  switch (id) {
+    case CodecId::map:
+      return "map";
+    case CodecId::hidden_f32:
+      return "hidden-f32";
+    case CodecId::hidden_f16:
+      return "hidden-f16";
+    case CodecId::hidden_q8:
+      return "hidden-q8";
+    default:
+      return "?";
+  }
 }
 
 std::string codec_names() {

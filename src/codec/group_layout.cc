@@ -108,6 +108,22 @@ void move_tile(const PageShape& shape, const Parts& parts, std::uint32_t tile, a
   }
 }
 
+/// Calls `move(bytes of the page, bytes of the group, how many)` for all that a kv head has in a
+/// group, whose bytes are one after the other.
+template <typename Move>
+void for_each_run(const PageShape& shape, std::uint32_t kv_head, std::uint32_t group, auto* page,
+                  auto* bytes, const Move& move) {
+  const Parts parts = parts_of(shape);
+  bytes += kv_head * (group_bytes(shape) / shape.kv_heads);
+  page += shape.k_offset(kv_head);
+  for (std::size_t i = 0; i < parts.count; ++i) {
+    const Part& part = parts.part[i];
+    auto* at = page + part.start + group / 2 * part.tile_stride + group % 2 * part.run;
+    for (std::uint64_t row = 0; row < part.rows; ++row, at += 2 * part.run, bytes += part.run)
+      move(at, bytes, part.run);
+  }
+}
+
 void check(const PageShape& shape, std::uint32_t tokens_held, std::uint64_t page_bytes) {
   HEADRACE_CHECK(tokens_held > 0 && tokens_held <= shape.tokens, "a page holds some tokens");
   HEADRACE_CHECK(page_bytes == shape.bytes(), "a page has the size of its shape");
@@ -129,6 +145,16 @@ std::uint64_t encode_groups(const PageShape& shape, std::uint32_t tokens_held, B
                     at + 1 < groups ? first + group : nullptr);
   }
   return bytes;
+}
+
+void encode_group(const PageShape& shape, std::uint32_t group, Bytes page, MutableBytes out) {
+  HEADRACE_CHECK(out.size() == group_bytes(shape), "a group has the size of its shape");
+  for (std::uint32_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+    for_each_run(shape, kv_head, group, page.data(), out.data(),
+                 [](const std::byte* in_page, std::byte* in_group, std::uint64_t run) {
+                   std::memcpy(in_group, in_page, run);
+                 });
+  }
 }
 
 Result<void> decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
@@ -153,15 +179,10 @@ Result<void> decode_groups(const PageShape& shape, std::uint32_t tokens_held, By
 void decode_group(const PageShape& shape, std::uint32_t kv_head, std::uint32_t group, Bytes bytes,
                   std::byte* page) {
   HEADRACE_CHECK(bytes.size() == group_bytes(shape), "a group has the size of its shape");
-  const Parts parts = parts_of(shape);
-  const std::byte* from = bytes.data() + kv_head * (bytes.size() / shape.kv_heads);
-  std::byte* const head = page + shape.k_offset(kv_head);
-  for (std::size_t i = 0; i < parts.count; ++i) {
-    const Part& part = parts.part[i];
-    std::byte* to = head + part.start + group / 2 * part.tile_stride + group % 2 * part.run;
-    for (std::uint64_t row = 0; row < part.rows; ++row, to += 2 * part.run, from += part.run)
-      std::memcpy(to, from, part.run);
-  }
+  for_each_run(shape, kv_head, group, page, bytes.data(),
+               [](std::byte* in_page, const std::byte* in_group, std::uint64_t run) {
+                 std::memcpy(in_page, in_group, run);
+               });
 }
 
 void decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,

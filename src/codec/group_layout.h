@@ -34,6 +34,9 @@ inline std::uint64_t grouped_bytes(const PageShape& shape, std::uint32_t tokens_
 std::uint64_t encode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes page,
                             MutableBytes out);
 
+/// Copies one group, group_bytes(), from a pool page.
+void encode_group(const PageShape& shape, std::uint32_t group, Bytes page, MutableBytes out);
+
 /// The way back. Groups without tokens become zero.
 void decode_groups(const PageShape& shape, std::uint32_t tokens_held, Bytes groups,
                    MutableBytes page);

@@ -113,6 +113,20 @@ TEST_P(GroupLayout, AGroupOfAHeadGoesToItsPlaceAlone) {
   }
 }
 
+TEST_P(GroupLayout, AGroupAloneHasTheBytesThatItHasAmongAll) {
+  const PageShape shape = shape_of(GetParam());
+  const std::vector<std::byte> page = random_page(shape, 5);
+  std::vector<std::byte> groups(shape.bytes());
+  encode_groups(shape, shape.tokens, page, groups);
+  std::vector<std::byte> alone(group_bytes(shape));
+  for (std::uint32_t group = 0; group < group_count(shape.tokens); ++group) {
+    encode_group(shape, group, page, alone);
+    EXPECT_TRUE(
+        std::ranges::equal(alone, std::span(groups).subspan(group * alone.size(), alone.size())))
+        << group;
+  }
+}
+
 TEST_P(GroupLayout, EveryGroupIsCheckedOnceBeforeItIsCopied) {
   const PageShape shape = shape_of(GetParam());
   const std::uint32_t held = shape.tokens - group_tokens;  // an odd number of groups

@@ -180,6 +180,18 @@ std::span<const std::uint16_t> Attention::stored_groups(std::span<const std::uin
   return stored;
 }
 
+/// Those of these groups that do not wait for the next step.
+std::span<const std::uint16_t> Attention::present_groups(std::span<const std::uint16_t> groups,
+                                                         const SequenceKv& kv, const PageView& view,
+                                                         std::size_t worker) {
+  constexpr std::uint32_t parts = choice_tokens / kernel::group_tokens;
+  std::vector<std::uint16_t>& present = present_groups_[worker];
+  present.clear();
+  for (const std::uint16_t group : groups)
+    if (!kv.is_deferred(view, group / parts)) present.push_back(group);
+  return present;
+}
+
 /// What the vectors of a kv head, from `first` on, read of a page in recall.
 void Attention::fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const PageView& view,
                             std::uint32_t kv_head, std::uint32_t first, std::size_t worker,
@@ -192,14 +204,21 @@ void Attention::fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const P
   } else if (choice.is_whole) {
     kernel::kernels().fold_page(in, scratch, states);
   } else {
-    const auto groups = chooser_->groups(view.first_position / page_tokens_, kv_head);
+    auto groups = chooser_->groups(view.first_position / page_tokens_, kv_head);
     if (view.data == nullptr) {
+      if (kv.defers_groups()) groups = present_groups(groups, kv, view, worker);
+      if (groups.empty()) {
+        for (std::uint32_t i = 0; i < in.vectors; ++i)
+          kernel::fold_reset(states + i * state_floats_, head_dim_);
+        return;
+      }
       // What is in memory goes to its place in a page: the same bits as if it were all there.
       std::byte* const part = parts_.data() + worker * kv.shape().bytes();
       if (first == 0) kv.copy_groups(view, kv_head, stored_groups(groups, worker), part);
       in.page = page_head(kv.shape(), part, kv_head);
     }
-    kernel::kernels().fold_groups(in, groups.data(), choice.groups, scratch, states);
+    kernel::kernels().fold_groups(in, groups.data(), static_cast<std::uint32_t>(groups.size()),
+                                  scratch, states);
   }
 }
 
@@ -275,6 +294,8 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
     for (std::size_t view = 0; view < pages; ++view) {
       for (std::uint32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
         if (recalled != nullptr && choice_of(batch[view], kv_head).is_empty()) continue;
+        // Nothing was read where all that was chosen waits for the next step.
+        if (std::isinf(*partial(view, kv_head))) continue;
         for (std::uint32_t i = 0; i < group_; ++i) {
           kernel::kernels().fold_merge(state(kv_head, i),
                                        partial(view, kv_head) + i * state_floats_, head_dim_);
@@ -330,8 +351,11 @@ Result<void> Attention::prepare_recall(const ModelShape& shape, const PageShape&
   HEADRACE_TRY_ASSIGN(newest_,
                       AlignedBuffer::allocate(shape.query_heads * state_floats_ * sizeof(float)));
   stored_groups_.resize(parallel_->workers());
+  present_groups_.resize(parallel_->workers());
   for (std::vector<std::uint16_t>& groups : stored_groups_)
     groups.reserve(page.tokens / choice_tokens);
+  for (std::vector<std::uint16_t>& groups : present_groups_)
+    groups.reserve(page.tokens / kernel::group_tokens);
   HEADRACE_TRY_ASSIGN(parts_, AlignedBuffer::allocate(parallel_->workers() * page.bytes()));
   chooser_ = std::move(chooser);
   return {};

@@ -75,6 +75,9 @@ class Attention {
                    std::uint32_t kv_head, std::size_t worker);
   std::span<const std::uint16_t> stored_groups(std::span<const std::uint16_t> groups,
                                                std::size_t worker);
+  std::span<const std::uint16_t> present_groups(std::span<const std::uint16_t> groups,
+                                                const SequenceKv& kv, const PageView& view,
+                                                std::size_t worker);
   void fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const PageView& view,
                    std::uint32_t kv_head, std::uint32_t first, std::size_t worker, float* states);
   void fold_in_window(Gathered& gathered, const PageView& view, std::uint32_t kv_head,
@@ -102,7 +105,7 @@ class Attention {
   std::uint32_t page_tokens_ = 0;
   const std::byte* newest_page_ = nullptr;
   AlignedBuffer newest_;  // in recall, [query_head][state]: what newest_page_ gave
-  std::vector<std::vector<std::uint16_t>> stored_groups_;  // [worker]
+  std::vector<std::vector<std::uint16_t>> stored_groups_, present_groups_;  // [worker]
   AlignedBuffer parts_;  // [worker]: a page with what is in memory of one
 };
 

@@ -1,12 +1,12 @@
 #include "model/forward.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
 
 #include "base/check.h"
+#include "model/row_steps.h"
 
 namespace headrace {
 namespace {
@@ -14,8 +14,6 @@ namespace {
 /// Rows whose logits are computed together: amortises reading the output matrix, and bounds the
 /// buffer.
 constexpr std::uint32_t logits_rows = 32;
-/// Rows of one task of a row-wise operation.
-constexpr std::uint32_t rows_per_task = 8;
 
 std::uint32_t widest_input(const ModelShape& shape) {
   return std::max({shape.embedding, shape.query_width(), shape.feed_forward});
@@ -41,12 +39,13 @@ struct ForwardPass::Carver {
 };
 
 Result<ForwardPass> ForwardPass::create(const Model& model, Parallel& parallel,
-                                        const PageShape& page, std::uint32_t rows_max) {
+                                        const PageShape& page, std::uint32_t rows_max,
+                                        std::optional<HiddenType> kept) {
   HEADRACE_TRY_ASSIGN(kernel::MatrixMultiplier multiplier,
                       kernel::MatrixMultiplier::create(parallel, widest_input(model.shape)));
   HEADRACE_TRY_ASSIGN(Attention attention,
                       Attention::create(parallel, model.shape, page, rows_max));
-  ForwardPass pass(model, parallel, rows_max, std::move(multiplier), std::move(attention));
+  ForwardPass pass(model, parallel, rows_max, kept, std::move(multiplier), std::move(attention));
   HEADRACE_TRY(pass.allocate());
   return pass;
 }
@@ -65,6 +64,7 @@ void ForwardPass::carve(Carver& carver) {
   const std::size_t rows = rows_max_;
   const std::size_t blocks = (widest_input(shape) + kernel::quant_block - 1) / kernel::quant_block;
   carver.take(hidden_, rows * shape.embedding);
+  if (kept_) carver.take(kept_rows_, rows * hidden_row_bytes(*kept_, shape.embedding));
   carver.take(normed_, rows * shape.embedding);
   carver.take(query_, rows * shape.query_width());
   carver.take(key_, rows * shape.kv_width());
@@ -81,17 +81,6 @@ void ForwardPass::carve(Carver& carver) {
   carver.take(quantized_.scales, rows * blocks);
   carver.take(quantized_.scaled_sums, rows * blocks);
   carver.take(quantized_.sums, rows * blocks * 2);
-}
-
-template <typename Callable>
-void ForwardPass::for_rows(std::uint32_t count, Callable callable) {
-  if (count == 1) return callable(0U);
-  const std::size_t tasks = (count + rows_per_task - 1) / rows_per_task;
-  parallel_->run(tasks, [&](std::size_t task, std::size_t) {
-    const auto first = static_cast<std::uint32_t>(task * rows_per_task);
-    for (std::uint32_t row = first; row < std::min(count, first + rows_per_task); ++row)
-      callable(row);
-  });
 }
 
 void ForwardPass::place(std::span<const Segment> segments) {
@@ -126,7 +115,7 @@ void ForwardPass::keep_logits_rows() {
 void ForwardPass::embed(const Part& part) {
   const kernel::WeightMatrix& table = model_->embedding;
   const std::uint32_t width = model_->shape.embedding;
-  for_rows(part.count, [&](std::uint32_t row) {
+  for_rows(*parallel_, part.count, [&](std::uint32_t row) {
     const auto token = static_cast<std::size_t>(part.segment->tokens[row]);
     float* hidden = hidden_ + std::size_t{part.first + row} * width;
     table.to_float(table.rows.data + token * table.rows.row_bytes, hidden, width);
@@ -136,14 +125,9 @@ void ForwardPass::embed(const Part& part) {
 
 void ForwardPass::prepare_rope(const Part& part, const RopeSpec& rope, const Angles& angles) {
   const std::size_t pairs = rope.frequencies.size();
-  for_rows(part.count, [&](std::uint32_t row) {
-    const double position = part.segment->first_position + row;
+  for_rows(*parallel_, part.count, [&](std::uint32_t row) {
     const std::size_t at = (part.first + row) * pairs;
-    for (std::size_t i = 0; i < pairs; ++i) {
-      const double angle = position * rope.frequencies[i];
-      angles.cosine[at + i] = static_cast<float>(std::cos(angle)) * rope.magnitude;
-      angles.sine[at + i] = static_cast<float>(std::sin(angle)) * rope.magnitude;
-    }
+    fill_angles(rope, part.segment->first_position + row, angles.cosine + at, angles.sine + at);
   });
 }
 
@@ -159,7 +143,7 @@ kernel::InputRows ForwardPass::input_rows(const float* rows, std::uint32_t width
 
 void ForwardPass::norm_rows(const float* weight, const float* x, std::uint32_t count) {
   const std::uint32_t width = model_->shape.embedding;
-  for_rows(count, [&](std::uint32_t row) {
+  for_rows(*parallel_, count, [&](std::uint32_t row) {
     const std::size_t at = std::size_t{row} * width;
     kernel::kernels().rms_norm(x + at, weight, model_->shape.norm_epsilon, width, normed_ + at);
   });
@@ -168,27 +152,7 @@ void ForwardPass::norm_rows(const float* weight, const float* x, std::uint32_t c
 void ForwardPass::multiply(
     std::initializer_list<std::pair<const Linear*, kernel::OutputRows>> products,
     const kernel::InputRows& input) {
-  std::array<kernel::Product, 4> list;
-  std::size_t count = 0;
-  bool quantize = false;
-  for (const auto& [linear, out] : products) {
-    list[count++] = {&linear->weights, out};
-    quantize = quantize || kernel::is_integer(linear->weights.rows.format);
-  }
-  const std::uint32_t width = input.quantized.width;
-  if (quantize) {
-    for_rows(input.count, [&](std::uint32_t row) {
-      kernel::kernels().quantize_row(input.floats + std::size_t{row} * width,
-                                     input.quantized.from_row(row));
-    });
-  }
-  multiplier_.run({list.data(), count}, input);
-  for (const auto& [linear, out] : products) {
-    if (linear->bias == nullptr) continue;
-    for (std::uint32_t row = 0; row < input.count; ++row) {
-      kernel::kernels().add(out.data + row * out.stride, linear->bias, linear->weights.outputs);
-    }
-  }
+  multiply_rows(*parallel_, multiplier_, products, input);
 }
 
 void ForwardPass::add_product(const Linear& linear, const kernel::InputRows& input,
@@ -198,7 +162,7 @@ void ForwardPass::add_product(const Linear& linear, const kernel::InputRows& inp
   if (post_norm == nullptr && shape.residual_scale == 1.0F)
     return multiply({{&linear, {hidden_, width, true}}}, input);
   multiply({{&linear, {normed_, width, false}}}, input);
-  for_rows(input.count, [&](std::uint32_t row) {
+  for_rows(*parallel_, input.count, [&](std::uint32_t row) {
     float* product = normed_ + std::size_t{row} * width;
     if (post_norm != nullptr)
       kernel::kernels().rms_norm(product, post_norm, shape.norm_epsilon, width, product);
@@ -207,37 +171,23 @@ void ForwardPass::add_product(const Linear& linear, const kernel::InputRows& inp
   });
 }
 
-void ForwardPass::norm_heads(const LayerWeights& layer, std::uint32_t count) {
+/// Norms and turns heads, in models that do.
+void ForwardPass::finish_heads(std::uint32_t layer, std::uint32_t count) {
   const ModelShape& shape = model_->shape;
-  if (layer.query_norm == nullptr) return;
-  for_rows(count, [&](std::uint32_t row) {
-    const auto norm = [&](float* heads, const float* weight, std::uint32_t head_count) {
-      for (std::uint32_t head = 0; head < head_count; ++head) {
-        float* values = heads + std::size_t{head} * shape.head_dim;
-        kernel::kernels().rms_norm(values, weight, shape.norm_epsilon, shape.head_dim, values);
-      }
-    };
-    norm(query_ + std::size_t{row} * shape.query_width(), layer.query_norm, shape.query_heads);
-    norm(key_ + std::size_t{row} * shape.kv_width(), layer.key_norm, shape.kv_heads);
-  });
-}
-
-void ForwardPass::rotate_heads(std::uint32_t layer, std::uint32_t count) {
-  const ModelShape& shape = model_->shape;
-  if (!shape.is_rotated(layer)) return;
+  const LayerWeights& weights = model_->layers[layer];
   const Angles& angles = shape.window(layer) == 0 ? angles_ : window_angles_;
   const std::uint32_t pairs = shape.rotated_dims / 2;
-  const auto turn = shape.rope_pairs == RopePairs::halves ? kernel::kernels().rope_halves
-                                                          : kernel::kernels().rope_pairs;
-  for_rows(count, [&](std::uint32_t row) {
-    const float* cosine = angles.cosine + std::size_t{row} * pairs;
-    const float* sine = angles.sine + std::size_t{row} * pairs;
-    const auto rotate = [&](float* heads, std::uint32_t head_count) {
-      for (std::uint32_t head = 0; head < head_count; ++head)
-        turn(heads + std::size_t{head} * shape.head_dim, cosine, sine, pairs);
-    };
-    rotate(query_ + std::size_t{row} * shape.query_width(), shape.query_heads);
-    rotate(key_ + std::size_t{row} * shape.kv_width(), shape.kv_heads);
+  if (weights.query_norm == nullptr && !shape.is_rotated(layer)) return;
+  for_rows(*parallel_, count, [&](std::uint32_t row) {
+    float* const query = query_ + std::size_t{row} * shape.query_width();
+    float* const key = key_ + std::size_t{row} * shape.kv_width();
+    norm_heads(shape, weights.query_norm, shape.query_heads, query);
+    norm_heads(shape, weights.key_norm, shape.kv_heads, key);
+    if (!shape.is_rotated(layer)) return;
+    const float* const cosine = angles.cosine + std::size_t{row} * pairs;
+    const float* const sine = angles.sine + std::size_t{row} * pairs;
+    rotate_heads(shape, shape.query_heads, cosine, sine, query);
+    rotate_heads(shape, shape.kv_heads, cosine, sine, key);
   });
 }
 
@@ -265,17 +215,40 @@ void ForwardPass::write_kv(const Part& part, std::uint32_t layer) {
   }
 }
 
+/// Keeps the normed rows, for those sequences that want it. All read what is kept.
+void ForwardPass::keep_hidden(std::uint32_t layer) {
+  if (!kept_) return;
+  const std::uint32_t width = model_->shape.embedding;
+  const std::size_t bytes = hidden_row_bytes(*kept_, width);
+  // Kernels of integer weights read no more of a row than q8 has.
+  const bool changes_rows =
+      *kept_ == HiddenType::f16 ||
+      (*kept_ == HiddenType::q8 && !reads_integers_only(model_->layers[layer]));
+  for (const Part& part : parts_) {
+    std::byte* const place = part.segment->kv->hidden_rows(layer);
+    if (place == nullptr && !changes_rows) continue;
+    for_rows(*parallel_, part.count, [&](std::uint32_t i) {
+      const std::size_t row = part.first + i;
+      kernel::QuantizedRows scratch = quantized_;
+      scratch.width = width;
+      std::byte* const out = place != nullptr ? place + i * bytes : kept_rows_ + row * bytes;
+      keep_row(*kept_, normed_ + row * width, width, scratch.from_row(row), out);
+      if (changes_rows) read_row(*kept_, out, width, normed_ + row * width);
+    });
+  }
+}
+
 void ForwardPass::run_keys_and_values(std::uint32_t layer) {
   const ModelShape& shape = model_->shape;
   const LayerWeights& weights = model_->layers[layer];
   const std::uint32_t count = row_count();
   norm_rows(weights.attention_norm, hidden_, count);
+  keep_hidden(layer);
   multiply({{&weights.query, {query_, shape.query_width(), false}},
             {&weights.key, {key_, shape.kv_width(), false}},
             {&weights.value, {value_, shape.kv_width(), false}}},
            input_rows(normed_, shape.embedding, count));
-  norm_heads(weights, count);
-  rotate_heads(layer, count);
+  finish_heads(layer, count);
   for (const Part& part : parts_) write_kv(part, layer);
 }
 
@@ -310,7 +283,7 @@ void ForwardPass::run_feed_forward(const LayerWeights& layer) {
            input_rows(normed_, shape.embedding, count));
   const auto activate =
       shape.activation == Activation::gelu ? kernel::kernels().geglu : kernel::kernels().swiglu;
-  for_rows(count, [&](std::uint32_t row) {
+  for_rows(*parallel_, count, [&](std::uint32_t row) {
     const std::size_t at = std::size_t{row} * shape.feed_forward;
     activate(gate_ + at, up_ + at, shape.feed_forward, gate_ + at);
   });
@@ -321,7 +294,7 @@ void ForwardPass::run_feed_forward(const LayerWeights& layer) {
 void ForwardPass::finish_logits(std::uint32_t count) {
   const ModelShape& shape = model_->shape;
   if (shape.logit_scale == 1.0F && shape.logit_cap == 0.0F) return;
-  for_rows(count, [&](std::uint32_t row) {
+  for_rows(*parallel_, count, [&](std::uint32_t row) {
     float* logits = logits_ + std::size_t{row} * shape.vocabulary;
     scale_row(logits, shape.logit_scale, shape.vocabulary);
     if (shape.logit_cap == 0.0F) return;

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "headrace/types.h"
 #include "kernel/matmul.h"
 #include "model/attention.h"
+#include "model/hidden_rows.h"
 #include "model/model.h"
 #include "page/page_stream.h"
 
@@ -45,10 +47,11 @@ using BatchLogits =
 
 class ForwardPass {
  public:
-  /// `model` and `parallel` must outlive this. Errors: out_of_budget when workspace memory cannot
-  /// be had.
+  /// `model` and `parallel` must outlive this. With `kept` queries, keys and values come from
+  /// hidden states as they are kept then: so the latter can be had from them again, bit for bit.
+  /// Errors: out_of_budget when workspace memory cannot be had.
   static Result<ForwardPass> create(const Model& model, Parallel& parallel, const PageShape& page,
-                                    std::uint32_t rows_max);
+                                    std::uint32_t rows_max, std::optional<HiddenType> kept = {});
 
   /// Before the first step whose SequenceKv gives a RecallView. Errors: out_of_budget.
   Result<void> prepare_recall(const PageShape& page, std::uint32_t context,
@@ -71,10 +74,12 @@ class ForwardPass {
 
  private:
   ForwardPass(const Model& model, Parallel& parallel, std::uint32_t rows_max,
-              kernel::MatrixMultiplier multiplier, Attention attention)
+              std::optional<HiddenType> kept, kernel::MatrixMultiplier multiplier,
+              Attention attention)
       : model_(&model),
         parallel_(&parallel),
         rows_max_(rows_max),
+        kept_(kept),
         multiplier_(std::move(multiplier)),
         attention_(std::move(attention)) {}
 
@@ -108,8 +113,8 @@ class ForwardPass {
   /// multiply() of one matrix whose product is added to the residual stream, through the norm and
   /// the scale that some models have.
   void add_product(const Linear& linear, const kernel::InputRows& input, const float* post_norm);
-  void norm_heads(const LayerWeights& layer, std::uint32_t count);
-  void rotate_heads(std::uint32_t layer, std::uint32_t count);
+  void keep_hidden(std::uint32_t layer);
+  void finish_heads(std::uint32_t layer, std::uint32_t count);
   void write_kv(const Part& part, std::uint32_t layer);
   void run_keys_and_values(std::uint32_t layer);
   Result<void> run_attention(std::uint32_t layer);
@@ -118,26 +123,25 @@ class ForwardPass {
   void finish_logits(std::uint32_t count);
   bool deliver(const BatchLogits& on_logits, std::uint32_t first, std::uint32_t count);
 
-  template <typename Callable>
-  void for_rows(std::uint32_t count, Callable callable);
-
   const Model* model_;
   Parallel* parallel_;
   std::uint32_t rows_max_;
+  std::optional<HiddenType> kept_;
   kernel::MatrixMultiplier multiplier_;
   Attention attention_;
   std::vector<Part> parts_;
 
   // Workspace, [row][width] each.
   AlignedBuffer memory_;
-  float* hidden_ = nullptr;    // embedding: the residual stream
-  float* normed_ = nullptr;    // embedding
-  float* query_ = nullptr;     // query_width
-  float* key_ = nullptr;       // kv_width
-  float* value_ = nullptr;     // kv_width
-  float* attended_ = nullptr;  // query_width
-  float* gate_ = nullptr;      // feed_forward
-  float* up_ = nullptr;        // feed_forward
+  float* hidden_ = nullptr;         // embedding: the residual stream
+  std::byte* kept_rows_ = nullptr;  // hidden_row_bytes(), where hidden states are rounded
+  float* normed_ = nullptr;         // embedding
+  float* query_ = nullptr;          // query_width
+  float* key_ = nullptr;            // kv_width
+  float* value_ = nullptr;          // kv_width
+  float* attended_ = nullptr;       // query_width
+  float* gate_ = nullptr;           // feed_forward
+  float* up_ = nullptr;             // feed_forward
   Angles angles_;
   Angles window_angles_;             // of layers with a window
   float* logits_ = nullptr;          // [logits_rows][vocabulary]

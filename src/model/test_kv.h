@@ -78,6 +78,17 @@ class TestKv final : public SequenceKv {
     return *stream_;
   }
 
+  /// From now on hidden states are kept, in rows of so many bytes.
+  void keep_hidden(std::size_t row_bytes, std::uint32_t rows_max) {
+    hidden_row_bytes_ = row_bytes;
+    hidden_.assign(pages_.size(), std::vector<std::byte>(row_bytes * rows_max));
+  }
+  std::byte* hidden_rows(std::uint32_t layer) override {
+    return hidden_.empty() ? nullptr : hidden_[layer].data() + first_position_ * hidden_row_bytes_;
+  }
+  Bytes hidden(std::uint32_t layer) const { return hidden_[layer]; }
+  Bytes page(std::uint32_t layer, std::uint32_t index) const { return pages_[layer][index]; }
+
   /// By bytes.
   bool operator==(const TestKv& other) const { return pages_ == other.pages_; }
   bool same_layer(const TestKv& other, std::uint32_t layer) const {
@@ -88,6 +99,8 @@ class TestKv final : public SequenceKv {
   PageShape shape_;
   std::size_t batch_;
   std::vector<std::vector<std::vector<std::byte>>> pages_;  // [layer][page]
+  std::vector<std::vector<std::byte>> hidden_;              // [layer]: a row for each token
+  std::size_t hidden_row_bytes_ = 0;
   std::uint32_t first_position_ = 0;
   std::uint32_t end_ = 0;
   std::uint32_t lost_layer_ = UINT32_MAX;

@@ -81,6 +81,9 @@ class SequenceKv {
   virtual const PageShape& shape() const = 0;
   /// Where the K and V rows of this step go. Valid until the next layer's rows().
   virtual std::span<const RowSlice> rows(std::uint32_t layer) = 0;
+  /// Where the hidden states of this step's rows go that are the input of `layer`, one after the
+  /// other as they are kept (model/hidden_rows.h); null: they are not kept.
+  virtual std::byte* hidden_rows(std::uint32_t /*layer*/) { return nullptr; }
   /// All pages up to and including the rows of this step. Valid until the next layer's attend().
   virtual PageStream& attend(std::uint32_t layer) = 0;
   /// Set where the step reads a part of the tokens only: then choose() comes next. Errors: those of
@@ -95,6 +98,12 @@ class SequenceKv {
   virtual void load_group(std::size_t /*index*/) {}
   /// The pages of the blocks that were chosen from.
   virtual PageStream& attend_chosen(std::uint32_t layer) { return attend(layer); }
+  /// Whether some groups that were chosen are not to be had in this step.
+  virtual bool defers_groups() const { return false; }
+  /// Whether this one of a page whose view has no data is.
+  virtual bool is_deferred(const PageView& /*view*/, std::uint32_t /*group*/) const {
+    return false;
+  }
   /// Of a page whose view has no data the chosen groups are in memory, and nothing else. Puts what
   /// a kv head has in those `groups` [of choice_tokens] into its place in `page`. Any thread.
   virtual void copy_groups(const PageView& /*view*/, std::uint32_t /*kv_head*/,

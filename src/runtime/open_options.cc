@@ -30,6 +30,11 @@ Result<void> check_recall(const AttentionOptions& attention) {
     return Error{ErrorCode::invalid_argument,
                  "--recall-share is a share of the attention: give 0 or more, and less than 1"};
   }
+  constexpr std::uint32_t load_tokens_least = 8;
+  if (attention.recall_load_tokens > 0 && attention.recall_load_tokens < load_tokens_least) {
+    return out_of_range("--recall-load-tokens", attention.recall_load_tokens,
+                        "0 for no limit, or at least 8, which are loaded together");
+  }
   const std::uint64_t least = std::uint64_t{attention.recall_first} + attention.recall_newest + 16;
   if (attention.recall_tokens < least) {
     return out_of_range(

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "cache/replay.h"
 #include "codec/map_codec.h"
 #include "runtime/open_options.h"
@@ -18,7 +19,7 @@ namespace {
 constexpr std::uint32_t numerics_version = 2;
 
 /// Of what the bytes of pages depend on besides the model file and the shape of a page.
-Digest128 numerics_digest(const Model& model) {
+Digest128 numerics_digest(const Model& model, std::optional<HiddenType> kept) {
   Hasher hasher;
   hasher.value(numerics_version);
   hasher.field(std::as_bytes(std::span(std::string_view(kernel::kernels().name))));
@@ -27,6 +28,8 @@ Digest128 numerics_digest(const Model& model) {
     hasher.field(std::as_bytes(std::span(rope->frequencies)));
     hasher.field(std::as_bytes(std::span(&rope->magnitude, 1)));
   }
+  // Queries, keys and values come from hidden states as they are kept.
+  if (kept) hasher.value(*kept);
   return hasher.finish();
 }
 
@@ -91,26 +94,32 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.policy = *parse_cache_policy(checked.kv.policy);
   store.prefetch = *parse_prefetch(checked.kv.prefetch);
   store.model = file_->digest(*parallel_);
-  store.numerics = numerics_digest(*model_);
+  const std::optional<HiddenType> kept = parse_hidden_codec(checked.kv.codec);
+  store.numerics = numerics_digest(*model_, kept);
   store.reuse = checked.kv.reuse;
   store.attention = checked.attention;
   store.on_eviction = checked.on_eviction;
   HEADRACE_TRY_ASSIGN(store.codec, open_codec(checked.kv.codec, store.model));
   // What defines a page is also what is kept of it.
-  if (!store.codec->is_lossless()) {
+  if (!store.codec->is_lossless() || kept) {
     store.disk_codec = store.codec;
     if (store.host_codec->id() != CodecId::raw) store.host_codec = store.codec;
   }
+  if (kept && !makes_smaller(*store.codec, store.shape)) {
+    log_message(LogLevel::warn, "--kv-codec " + checked.kv.codec +
+                                    ": hidden states of this model take more room than its keys "
+                                    "and values; use lossless");
+  }
   // Pages that are no smaller there stay in the pool: it has them read in place, and copies
   // nothing.
-  if (makes_smaller(*store.host_codec, store.shape.type)) {
+  if (makes_smaller(*store.host_codec, store.shape)) {
     store.host_bytes = checked.kv.memory_bytes / 100 * checked.kv.host_percent;
   }
   HEADRACE_TRY_ASSIGN(store_, PageStore::open(env_, store));
   const std::uint32_t rows_max =
       std::max(checked.chunk_tokens, checked.kv.tokens_per_block);  // replay runs whole blocks
   HEADRACE_TRY_ASSIGN(ForwardPass forward,
-                      ForwardPass::create(*model_, *parallel_, store.shape, rows_max));
+                      ForwardPass::create(*model_, *parallel_, store.shape, rows_max, kept));
   if (store.reads_a_part()) {
     HEADRACE_TRY(forward.prepare_recall(store.shape, store.context, store.attention));
   }
@@ -120,9 +129,14 @@ Result<void> Runtime::load(const EngineOptions& options) {
 }
 
 Result<const Codec*> Runtime::open_codec(const std::string& name, const Digest128& model) {
-  constexpr std::string_view prefix = "map:";
-  if (!name.starts_with(prefix)) return find_codec(name);
-  const std::string path = name.substr(prefix.size());
+  constexpr std::string_view map_prefix = "map:";
+  if (name.starts_with(map_prefix)) return open_map_codec(name.substr(map_prefix.size()), model);
+  if (const std::optional<HiddenType> type = parse_hidden_codec(name))
+    return open_hidden_codec(*type);
+  return find_codec(name);
+}
+
+Result<const Codec*> Runtime::open_map_codec(const std::string& path, const Digest128& model) {
   HEADRACE_TRY_ASSIGN(const std::string text, env_.read_file(path));
   const auto of_map = [&](const Error& error) {
     return Error{error.code, "precision map '" + path + "': " + error.message};
@@ -131,8 +145,17 @@ Result<const Codec*> Runtime::open_codec(const std::string& name, const Digest12
   if (!map.ok()) return of_map(map.error());
   const auto checked = check_precision_map(*map, {to_hex(model), info_.layers, info_.kv_heads});
   if (!checked.ok()) return of_map(checked.error());
-  map_codec_ = new_map_codec(std::move(map).value());
-  return map_codec_.get();
+  codec_ = new_map_codec(std::move(map).value());
+  return codec_.get();
+}
+
+Result<const Codec*> Runtime::open_hidden_codec(HiddenType type) {
+  // Threads of the engine and of the tiers compute at the same time.
+  const auto workspaces = static_cast<std::uint32_t>(
+      parallel_->workers() + std::min<std::size_t>(env_.hardware_threads(), 8));
+  HEADRACE_TRY_ASSIGN(projector_, KvProjector::create(*model_, type, workspaces));
+  codec_ = new_hidden_codec(*projector_);
+  return codec_.get();
 }
 
 KvStats Runtime::kv_stats() const {

@@ -13,6 +13,7 @@
 #include "env/env.h"
 #include "headrace/engine.h"
 #include "model/forward.h"
+#include "runtime/hidden_codec.h"
 #include "runtime/model_file.h"
 #include "text/vocabulary.h"
 
@@ -117,6 +118,8 @@ class Runtime final : public Engine {
   Result<void> read_together(std::span<const SequenceStep> steps);
   /// Of KvOptions::codec.
   Result<const Codec*> open_codec(const std::string& name, const Digest128& model);
+  Result<const Codec*> open_map_codec(const std::string& path, const Digest128& model);
+  Result<const Codec*> open_hidden_codec(HiddenType type);
   /// Reserves and starts as many of `parts` as there are slots for. Errors: of the first one.
   Result<std::size_t> begin(std::span<const StepPart> parts);
   /// Brings a lost page back, and before it those that it needs: at most `rebuilds_left` together.
@@ -129,7 +132,8 @@ class Runtime final : public Engine {
   std::unique_ptr<ModelFile> file_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Vocabulary> vocabulary_;
-  std::unique_ptr<Codec> map_codec_;  // the store's, if it has a precision map
+  std::unique_ptr<KvProjector> projector_;  // of the store's codec, if hidden states are kept
+  std::unique_ptr<Codec> codec_;  // the store's, if it is of a precision map or of hidden states
   std::unique_ptr<PageStore> store_;
   std::unique_ptr<ForwardPass> forward_;
   ModelInfo info_;

@@ -473,6 +473,69 @@ TEST_F(SequenceRecall, TellsWhatLeavesMemoryAndWhy) {
   EXPECT_GT(tokens_by_reason["least mass"], 0U);
 }
 
+/// Memory for a step and for a few groups.
+class SequenceRecallInLittleMemory : public SequenceRecall {
+ protected:
+  static EngineOptions options(std::uint32_t load_tokens) {
+    AttentionOptions attention = recall(64);
+    attention.recall_load_tokens = load_tokens;
+    EngineOptions options = tight(1, attention);
+    options.kv.memory_bytes += std::uint64_t{layers} * 5 * 16 << 10;
+    return options;
+  }
+
+  struct Run {
+    test::LogitsTrace trace;  // of the steps behind the prompt
+    KvStats stats;
+  };
+  Run run(const EngineOptions& options, std::size_t steps) {
+    const auto engine = try_open(options);
+    EXPECT_TRUE(engine.ok()) << engine.error().message;
+    const auto sequence = new_sequence(**engine);
+    EXPECT_TRUE(sequence->append(std::span(tokens_).first(prompt_tokens), nullptr, nullptr).ok());
+    Run run;
+    for (std::size_t i = 0; i < steps; ++i) {
+      EXPECT_TRUE(sequence->decode(tokens_[prompt_tokens + i]).ok());
+      run.trace.push_back(hash_bytes(std::as_bytes(sequence->logits())));
+    }
+    run.stats = (*engine)->kv_stats();
+    return run;
+  }
+};
+
+TEST_F(SequenceRecallInLittleMemory, AStepBringsBackNoMoreThanItMayAndSaysWhatWaits) {
+  const Run first = run(options(8), 1);
+  EXPECT_EQ(first.stats.recall_groups_deferred, 0U) << "the first step behind a prompt";
+  test::expect_same_trace(run(options(0), 1).trace, first.trace);
+  constexpr std::size_t steps = 20;
+  const Run limited = run(options(8), steps);
+  EXPECT_GT(limited.stats.recall_groups_deferred, 0U);
+  EXPECT_GT(limited.stats.recall_mass_deferred_most, 0.0);
+  EXPECT_LT(limited.stats.recall_mass_deferred_most, 1.0);
+  const PageShape shape = {block_tokens, 2, 16, KvOptions().type};
+  const std::uint64_t group_bytes = shape.bytes() / (block_tokens / 8);
+  EXPECT_LE(limited.stats.recall_bytes_loaded - first.stats.recall_bytes_loaded,
+            (steps - 1) * layers * group_bytes);
+  test::expect_same_trace(limited.trace, run(options(8), steps).trace);
+}
+
+TEST_F(SequenceRecallInLittleMemory, WithALimitThatItNeverComesToNothingWaits) {
+  const Run unlimited = run(options(0), 60);
+  const Run limited = run(options(context), 60);
+  test::expect_same_trace(unlimited.trace, limited.trace);
+  EXPECT_EQ(limited.stats.recall_groups_deferred, 0U);
+  EXPECT_GT(limited.stats.recall_bytes_loaded, 0U);
+}
+
+TEST_F(SequenceRecallInLittleMemory, WhatWasReadOfAPageThatLeavesIsNotLoadedAgain) {
+  // The step that fills a block, and the next one, for which the block makes room and of which it
+  // reads both groups in each layer.
+  constexpr std::size_t fills = block_tokens - prompt_tokens % block_tokens;
+  const KvStats before = run(options(0), fills).stats;
+  const KvStats after = run(options(0), fills + 1).stats;
+  EXPECT_LE(after.recall_groups_loaded - before.recall_groups_loaded, 2 * layers);
+}
+
 TEST_F(SequenceRecall, GivesItsSlotsBackWhenOthersNeedThem) {
   EngineOptions options = tight(2, recall(64));
   options.kv.memory_bytes += std::uint64_t{layers} * 4 * 16 << 10;
@@ -613,6 +676,11 @@ TEST_F(SequenceRecall, OptionsThatCannotBeUsedAreRefused) {
   const auto negative = try_open(options);
   ASSERT_FALSE(negative.ok());
   expect_helpful(negative.error(), ErrorCode::invalid_argument, "--recall-share");
+  options = roomy_recall();
+  options.attention.recall_load_tokens = 7;
+  const auto few = try_open(options);
+  ASSERT_FALSE(few.ok());
+  expect_helpful(few.error(), ErrorCode::invalid_argument, "--recall-load-tokens 7");
 }
 
 }  // namespace

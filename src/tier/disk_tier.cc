@@ -10,7 +10,7 @@
 namespace headrace {
 
 std::uint32_t disk_tier_group_tokens(const PageShape& shape) {
-  return static_cast<std::uint32_t>(checked_page_bytes(shape) / group_bytes(shape)) * group_tokens;
+  return checked_groups(shape) * group_tokens;
 }
 
 std::uint64_t disk_tier_record_bytes(const PageShape& shape) {

@@ -87,10 +87,11 @@ class DiskTier : public Tier {
   /// (what is stored does not fit: erase some first), io; then the old one stays.
   virtual Result<void> set_limit_bytes(std::uint64_t bytes) = 0;
 
-  /// Some tokens of a raw page: groups of disk_tier_group_tokens(), verified, in the layout of
-  /// codec/group_layout.h. Waits for the device. Any thread, while a page is neither erased nor
-  /// put. `checksum` is the page's. Errors: not_found, unsupported (another codec),
-  /// invalid_argument (groups that the page does not have), corrupt (the page is gone then), io.
+  /// Some tokens of a page: groups of disk_tier_group_tokens(), verified as they are stored, in the
+  /// layout of codec/group_layout.h. Waits for the device. Any thread, while a page is neither
+  /// erased nor put. `checksum` is the page's. Errors: not_found, unsupported (its codec keeps no
+  /// groups), invalid_argument (groups that the page does not have), corrupt (the page is gone
+  /// then), io.
   virtual Result<void> read_groups(const PageIdentity& identity, const Digest128& checksum,
                                    std::uint32_t first_group, std::uint32_t count,
                                    MutableBytes out) = 0;

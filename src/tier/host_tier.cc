@@ -475,7 +475,7 @@ Result<void> HostTier::write(const Operation& operation, Entry& page, MutableByt
   Bytes encoded = operation.source;
   page.codec = options_.codec;
   if (operation.kind == Operation::Kind::put) {
-    if (!page.codec->is_lossless()) page.codec = find_codec(CodecId::lossless);
+    page.codec = &exact_codec(*options_.codec);
     encoded = scratch.first(
         page.codec->encode(plan_of(page.identity, options_.layers), operation.source, scratch));
   }
@@ -523,9 +523,8 @@ std::optional<OperationIndex> HostTier::pop_finished() {
 }  // namespace
 
 std::uint64_t host_page_bytes_max(const PageShape& shape, const Codec& codec) {
-  const Codec& exact = codec.is_lossless() ? codec : *find_codec(CodecId::lossless);
-  return round_up(std::max(codec.encoded_bytes_max(shape), exact.encoded_bytes_max(shape)),
-                  host_chunk_bytes);
+  const std::uint64_t exact = exact_codec(codec).encoded_bytes_max(shape);
+  return round_up(std::max(codec.encoded_bytes_max(shape), exact), host_chunk_bytes);
 }
 
 std::uint64_t host_tier_memory_bytes(const HostTierOptions& options) {

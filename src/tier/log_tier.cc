@@ -20,7 +20,7 @@ LogTier::LogTier(Env& env, const DiskTierOptions& options, std::unique_ptr<TierD
                  std::unique_ptr<SegmentStore> store, AlignedBuffer buffers)
     : options_(options),
       codec_(codec_of(options)),
-      exact_codec_(exact_codec_of(options)),
+      exact_codec_(exact_codec(codec_)),
       memory_bytes_(disk_tier_memory_bytes(options)),
       buffer_bytes_(buffer_bytes(options)),
       pages_max_(store_options(options).pages_max),
@@ -456,15 +456,15 @@ const Codec& LogTier::codec_of(const DiskTierOptions& options) {
   return options.codec != nullptr ? *options.codec : raw_codec();
 }
 
-const Codec& LogTier::exact_codec_of(const DiskTierOptions& options) {
-  const Codec& codec = codec_of(options);
-  return codec.is_lossless() ? codec : *find_codec(CodecId::lossless);
+const Codec* LogTier::codec_of(const DiskTierOptions& options, CodecId id) {
+  const Codec& own = codec_of(options);
+  return own.id() == id ? &own : find_codec(id);
 }
 
 std::uint64_t LogTier::buffer_bytes(const DiskTierOptions& options) {
   const std::uint64_t payload_bytes =
       std::max({codec_of(options).encoded_bytes_max(options.shape),
-                exact_codec_of(options).encoded_bytes_max(options.shape),
+                exact_codec(codec_of(options)).encoded_bytes_max(options.shape),
                 raw_codec().encoded_bytes_max(options.shape)});
   return segment_unit_bytes + round_up(payload_bytes, segment_unit_bytes);
 }
@@ -497,10 +497,10 @@ SegmentStoreOptions LogTier::store_options(const DiskTierOptions& options) {
   store.keep = options.keep;
   store.direct = options.direct;
   // Another codec than ours is no matter, as long as a buffer takes what it made.
-  store.is_ours = [shape = options.shape, most = page_bytes](const SealedPage& page) {
-    const Codec* const codec = find_codec(page.codec);
-    return page.identity.shape == shape && codec != nullptr &&
-           segment_unit_bytes + codec->encoded_bytes_max(shape) <= most;
+  store.is_ours = [options, most = page_bytes](const SealedPage& page) {
+    const Codec* const codec = codec_of(options, page.codec);
+    return page.identity.shape == options.shape && codec != nullptr &&
+           segment_unit_bytes + codec->encoded_bytes_max(options.shape) <= most;
   };
   return store;
 }

@@ -61,7 +61,8 @@ class LogTier final : public DiskTier {
   /// Of one operation.
   static std::uint64_t operation_bytes();
   static const Codec& codec_of(const DiskTierOptions& options);
-  static const Codec& exact_codec_of(const DiskTierOptions& options);
+  /// nullptr: neither this tier nor this build knows it.
+  static const Codec* codec_of(const DiskTierOptions& options, CodecId id);
   static std::uint64_t buffer_bytes(const DiskTierOptions& options);
   static std::uint32_t buffer_count(const DiskTierOptions& options);
   static SegmentStoreOptions store_options(const DiskTierOptions& options);
@@ -134,6 +135,9 @@ class LogTier final : public DiskTier {
                                            const PageIdentity& identity, const Digest128& checksum);
   Result<void> load(const Operation& operation);
   Result<void> load_groups(const RecordHeader& header, Bytes payload, const Operation& operation);
+  Result<const Codec*> known_codec(const RecordHeader& header) const;
+  Result<void> read_checked(const Placement& found, const RecordHeader& header, std::uint64_t group,
+                            std::uint32_t first_group, std::uint32_t count, MutableBytes out) const;
   Result<void> read_groups_at(const Placement& found, const PageIdentity& identity,
                               const Digest128& checksum, std::uint32_t first_group,
                               std::uint32_t count, MutableBytes out) const;

@@ -77,19 +77,19 @@ void LogTier::write(OperationIndex index, const Placement& placement) {
   Operation& operation = operations_[index];
   operation.placement = placement;
   const MutableBytes record = buffer_of(operation).first(placement.place.bytes());
-  const CodecId codec = (operation.is_encoded ? codec_ : exact_codec_).id();
+  const Codec& codec = operation.is_encoded ? codec_ : exact_codec_;
   RecordHeader header{
       .kind = RecordKind::page,
       .segment = placement.place.segment,
       .offset = placement.place.offset(),
       .sequence = operation.sequence,
       .payload_bytes = operation.payload_bytes,
-      .page = {.identity = operation.identity, .codec = codec, .checksum = operation.checksum},
+      .page = {.identity = operation.identity, .codec = codec.id(), .checksum = operation.checksum},
       .digest = {},
       .checked_bytes = operation.payload_bytes,
   };
-  if (codec == CodecId::raw) {
-    header.checked_bytes = std::min(header.payload_bytes, checked_page_bytes(options_.shape));
+  if (const std::uint64_t group = codec.encoded_group_bytes(options_.shape); group > 0) {
+    header.checked_bytes = std::min(header.payload_bytes, checked_groups(options_.shape) * group);
   }
   set_checksums(header, record.subspan(segment_unit_bytes, operation.payload_bytes));
   encode_record_header(header, placement.segment->header.identity,
@@ -222,16 +222,18 @@ Result<RecordHeader> LogTier::check_header(const Placement& found, Bytes unit,
   return header;
 }
 
+Result<const Codec*> LogTier::known_codec(const RecordHeader& header) const {
+  if (const Codec* const codec = codec_of(options_, header.page.codec)) return codec;
+  return Error{ErrorCode::corrupt, "the stored page has a codec that this build does not know"};
+}
+
 Result<void> LogTier::load(const Operation& operation) {
   const Placement& placement = *operation.placement;
   const Bytes record = buffer_of(operation).first(placement.place.bytes());
   HEADRACE_TRY_ASSIGN(const RecordHeader header,
                       check_header(placement, record.first(segment_unit_bytes), operation.identity,
                                    operation.checksum));
-  const Codec* const codec = find_codec(header.page.codec);
-  if (codec == nullptr) {
-    return Error{ErrorCode::corrupt, "the stored page has a codec that this build does not know"};
-  }
+  HEADRACE_TRY_ASSIGN(const Codec* const codec, known_codec(header));
   const Bytes payload = record.subspan(segment_unit_bytes, header.payload_bytes);
   if (codec->id() == CodecId::raw) return load_groups(header, payload, operation);
   HEADRACE_TRY(verify_payload(header, payload));
@@ -297,10 +299,32 @@ Result<void> LogTier::read_groups_at(const Placement& found, const PageIdentity&
   const MutableBytes unit = header_bytes;
   HEADRACE_TRY(found.file().read_at(found.place.offset(), std::span(&unit, 1)));
   HEADRACE_TRY_ASSIGN(const RecordHeader header, check_header(found, unit, identity, checksum));
-  if (header.page.codec != CodecId::raw) {
-    return Error{ErrorCode::unsupported, "only raw pages have groups of tokens"};
+  HEADRACE_TRY_ASSIGN(const Codec* const codec, known_codec(header));
+  const std::uint64_t group = codec->encoded_group_bytes(options_.shape);
+  if (group == 0) {
+    return Error{ErrorCode::unsupported, "pages of this codec have no groups of tokens"};
   }
-  const std::uint64_t group = checked_page_bytes(options_.shape);
+  if (header.page.codec == CodecId::raw) {
+    return read_checked(found, header, checked_groups(options_.shape) * group, first_group, count,
+                        out);
+  }
+  const std::uint64_t own = group_bytes(options_.shape);
+  HEADRACE_CHECK(checked_groups(options_.shape) == 1 && out.size() == count * own,
+                 "groups are read and verified one by one");
+  std::vector<std::byte> encoded(count * group);
+  HEADRACE_TRY(read_checked(found, header, group, first_group, count, encoded));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    HEADRACE_TRY(codec->decode_group(plan_of(identity), first_group + i,
+                                     Bytes(encoded).subspan(i * group, group),
+                                     out.subspan(i * own, own)));
+  }
+  return {};
+}
+
+/// Parts of the payload that have checksums of their own.
+Result<void> LogTier::read_checked(const Placement& found, const RecordHeader& header,
+                                   std::uint64_t group, std::uint32_t first_group,
+                                   std::uint32_t count, MutableBytes out) const {
   const std::uint64_t start = first_group * group;
   if (count == 0 || start + count * group > round_up(header.payload_bytes, group)) {
     return Error{ErrorCode::invalid_argument, "the page does not hold these groups"};

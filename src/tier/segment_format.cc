@@ -106,10 +106,8 @@ RecordKey RecordHeader::key() const {
   return {.kind = kind, .digest = digest};
 }
 
-std::uint64_t checked_page_bytes(const PageShape& shape) {
-  const std::uint64_t groups = shape.tokens / group_tokens;
-  const std::uint64_t at_once = groups <= RecordHeader().checksums.size() ? 1 : 2;
-  return at_once * group_bytes(shape);
+std::uint32_t checked_groups(const PageShape& shape) {
+  return shape.tokens / group_tokens <= RecordHeader().checksums.size() ? 1 : 2;
 }
 
 void set_checksums(RecordHeader& header, Bytes payload) {

@@ -80,9 +80,9 @@ inline constexpr std::uint64_t list_bytes = 2 * segment_unit_bytes;
 /// Two lists and the header of a segment for them.
 inline constexpr std::uint64_t list_reserve_bytes = 2 * list_bytes + segment_unit_bytes;
 
-/// What one checksum of this page covers when it is stored raw: a group, or as few as the header
+/// Groups of a page that one checksum covers, where its codec keeps groups: as few as the header
 /// has room for.
-std::uint64_t checked_page_bytes(const PageShape& shape);
+std::uint32_t checked_groups(const PageShape& shape);
 
 /// Fills in the checksums of `payload`, whose bytes and unit the header says.
 void set_checksums(RecordHeader& header, Bytes payload);
