@@ -81,8 +81,13 @@ struct KvStats {
   std::uint64_t pages_written = 0;           ///< to the disk tier
   std::uint64_t pages_filled_from_host = 0;  ///< encoded in memory
   std::uint64_t pages_filled_from_disk = 0;
-  std::uint64_t pages_filled_by_replay = 0;  ///< recomputed, because the stored copy did not verify
-  std::uint64_t pages_damaged = 0;           ///< loads that failed verification
+  /// Recomputed: the stored copy did not verify, or only the text had been kept.
+  std::uint64_t pages_filled_by_replay = 0;
+  /// How often, of how many tokens and in what time pages were computed again.
+  std::uint64_t recomputations = 0;
+  std::uint64_t recomputed_tokens = 0;
+  double recompute_seconds = 0;
+  std::uint64_t pages_damaged = 0;  ///< loads that failed verification
   std::uint64_t disk_bytes_peak = 0;
   std::uint64_t recall_choices = 0;  ///< one per step that read a part, layer and kv head, or
                                      ///< for all kv heads (recall_by_layer)

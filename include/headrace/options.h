@@ -59,6 +59,10 @@ struct KvOptions {
   /// What may follow a text that was found is loaded ahead into free memory: "off", "conservative",
   /// "aggressive" or "learned".
   std::string prefetch = "off";
+  /// What becomes of pages that leave memory. "demote": a tier has them. "recipe": nothing but the
+  /// text is kept, and what a step reads is computed again before it, so each sequence must fit
+  /// into memory_bytes by itself, and the disk is not used.
+  std::string evicted = "demote";
   /// Pages go to disk as soon as they are full, not when their room is needed.
   bool write_through = false;
   /// What is in `disk_directory` stays for the next process: texts that begin alike, and sessions.

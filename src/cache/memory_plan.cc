@@ -36,7 +36,7 @@ std::uint64_t all_pages(const PageStoreOptions& options, std::uint32_t sequences
 
 /// Those that users open, and the one of a rebuild.
 std::uint32_t sequences_with_rebuild(const PageStoreOptions& options) {
-  return options.sequences + (options.has_windows() ? 1 : 0);
+  return options.sequences + (options.may_rebuild() ? 1 : 0);
 }
 
 /// Blocks of earlier texts that a disk which outlives the process may hold: what fits on it, as far
@@ -140,19 +140,23 @@ std::uint64_t io_bytes(const PageStoreOptions& options) {
 
 /// One open block, and another one for a rebuild if there may be one.
 std::uint32_t open_slots(const PageStoreOptions& options) {
-  return options.layers * (options.has_windows() ? 2 : 1);
+  return options.layers * (options.may_rebuild() ? 2 : 1);
+}
+
+std::uint32_t least_slots(const PageStoreOptions& options) {
+  return open_slots(options) + (options.keeps_text_only ? 0 : stream_slots_min);
 }
 
 /// The least memory in which pages stream.
 std::uint64_t streaming_bytes(const PageStoreOptions& options) {
-  const std::uint64_t slots = open_slots(options) + stream_slots_min;
-  return io_bytes(options) + bookkeeping_bytes(options, slots) +
+  const std::uint64_t slots = least_slots(options);
+  return (options.keeps_text_only ? 0 : io_bytes(options)) + bookkeeping_bytes(options, slots) +
          slots * PagePool::slot_bytes(options.shape);
 }
 
 /// Names a size that is enough.
 Error too_small(PageStoreOptions options, std::uint64_t limit_bytes) {
-  std::uint64_t pages = open_slots(options) + stream_slots_min;
+  std::uint64_t pages = least_slots(options);
   std::uint64_t bytes = streaming_bytes(options);
   if (const std::uint64_t full = full_memory_bytes(options); full < bytes && !options.keep_disk) {
     // Short contexts may need less with everything in memory than with a few pages streaming.
@@ -188,6 +192,16 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     plan.slots = static_cast<std::uint32_t>(all_pages(options, options.sequences));
     plan.slots_least = options.layers;
     plan.slots_most = plan.slots;
+  } else if (options.keeps_text_only) {
+    // No tier, and no page streams: two blocks are the least that a text with a past has.
+    const std::uint64_t fixed = bookkeeping_bytes(options, 0);
+    const std::uint64_t per_slot = slot_bytes + plan.slot_books_bytes;
+    const std::uint64_t most = all_pages(options, sequences_with_rebuild(options));
+    plan.slots_least = open_slots(options);
+    if (plan.limit_bytes < fixed + plan.slots_least * per_slot)
+      return too_small(options, plan.limit_bytes);
+    plan.slots = static_cast<std::uint32_t>(std::min(most, (plan.limit_bytes - fixed) / per_slot));
+    plan.slots_most = static_cast<std::uint32_t>(most);
   } else {
     plan.io_bytes = io_bytes(options);
     const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);

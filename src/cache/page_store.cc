@@ -139,12 +139,13 @@ Result<void> PageStore::admit_sequence() {
 }
 
 void PageStore::admit_rebuild() {
-  HEADRACE_CHECK(!rebuilding_ && options_.has_windows(), "nothing was reserved for a rebuild");
+  HEADRACE_CHECK(!rebuilding_ && options_.may_rebuild(), "nothing was reserved for a rebuild");
   rebuilding_ = true;
 }
 
 std::uint32_t PageStore::slots_available() const {
-  const std::size_t leaving = (tiers_.empty() ? 0 : tracked_.size()) + unused_resident_pages_;
+  const bool may_leave = !tiers_.empty() || options_.keeps_text_only;
+  const std::size_t leaving = (may_leave ? tracked_.size() : 0) + unused_resident_pages_;
   return pool_.free_slots() + slots_lent() + static_cast<std::uint32_t>(leaving);
 }
 
@@ -163,7 +164,20 @@ PageId PageStore::page_id(const Block& block, std::uint32_t layer) {
   return {block.id, block.first_position, layer};
 }
 
+void PageStore::pin(Block& block) {
+  if (block.pins++ > 0) return;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer) untrack(block, layer);
+}
+
+void PageStore::unpin(Block& block) {
+  if (--block.pins > 0 || !block.sealed || block.users == 0) return;
+  for (std::uint32_t layer = 0; layer < options_.layers; ++layer)
+    if (block.pages[layer].slot) track(block, layer);
+}
+
 void PageStore::track(Block& block, std::uint32_t layer) {
+  // Where only the text is kept, what recall has written is lost with its page.
+  if (block.pins > 0 || (options_.keeps_text_only && block.is_private)) return;
   const PageId id = page_id(block, layer);
   if (tracked_.emplace(id, &block).second) policy_of(layer).track(id);
 }
@@ -247,6 +261,12 @@ Result<void> PageStore::make_room(std::uint32_t slots) {
     if (!write_error_.ok()) break;
     if (!anything_in_flight()) {  // else a tier's queue may be full for now
       if (take_back_slots()) continue;
+      if (options_.keeps_text_only) {
+        return Error{ErrorCode::out_of_budget,
+                     "the KV memory of " + format_byte_count(budget_.limit_bytes()) +
+                         " does not hold this text, and --kv-evicted recipe keeps nothing "
+                         "elsewhere; raise --kv-memory or use --kv-evicted demote"};
+      }
       return Error{ErrorCode::out_of_budget, "the KV memory of " +
                                                  format_byte_count(budget_.limit_bytes()) +
                                                  " is taken by the open pages of other sequences; "
@@ -277,7 +297,7 @@ void PageStore::make_room_of_unused(std::uint32_t slots) {
 bool PageStore::let_page_leave(Block& block, std::uint32_t layer, const char* reason) {
   PageEntry& page = block.pages[layer];
   for (SlotBorrower* const borrower : borrowers_) borrower->page_leaves(block, layer);
-  if (!page.writing && page.stored) {
+  if (options_.keeps_text_only || (!page.writing && page.stored)) {
     free_slot(block, page);
   } else if (page.writing || start_put(block, layer)) {
     page.leaving = true;
@@ -308,7 +328,7 @@ void PageStore::tell_eviction(const Block& block, std::uint32_t layer, std::uint
 }
 
 bool PageStore::let_used_page_leave() {
-  if (tiers_.empty()) return false;
+  if (tiers_.empty() && !options_.keeps_text_only) return false;
   const std::optional<PageId> lasting = policy_->victim();
   const std::optional<PageId> victim = lasting ? lasting : windowed_policy_->victim();
   return victim && let_page_leave(*tracked_.at(*victim), victim->layer, "newest first");

@@ -56,8 +56,9 @@ struct PageStoreOptions {
   /// Of memory_bytes, for pages that are kept encoded in memory. 0: no such tier.
   std::uint64_t host_bytes = 0;
   const Codec* host_codec = &raw_codec();
-  bool write_through = false;  ///< pages are written as soon as they are sealed
-  bool keep_disk = false;      ///< what is on disk stays for the next process
+  bool write_through = false;    ///< pages are written as soon as they are sealed
+  bool keeps_text_only = false;  ///< of pages that leave: no tier has them
+  bool keep_disk = false;        ///< what is on disk stays for the next process
   /// Blocks that no sequence uses stay for texts that begin alike.
   bool reuse = true;
   PrefetchKind prefetch = PrefetchKind::off;
@@ -88,6 +89,8 @@ struct PageStoreOptions {
   bool has_windows() const {
     return std::ranges::any_of(windows, [](std::uint32_t window) { return window != 0; });
   }
+  /// Whether a text may have to be read again by a sequence of its own (Rebuild).
+  bool may_rebuild() const { return has_windows() || keeps_text_only; }
   /// First block that a row at `position` reads in a layer.
   std::uint32_t first_block(std::uint32_t layer, std::uint32_t position) const {
     const std::uint32_t size = window(layer);
@@ -121,13 +124,14 @@ class PageStore {
   Budget& budget() { return budget_; }
   BlockIndex& index() { return index_; }
 
-  /// True when full contexts of all sequences fit into the pool, so that nothing ever leaves it.
+  /// True when no tier has anything: full contexts of all sequences fit into the pool, or what
+  /// leaves it is computed again before the step that reads it.
   bool holds_everything() const { return tiers_.empty(); }
   /// Slots that stay free for pages streaming through and for one replay, when not everything fits.
   std::uint32_t stream_slots() const { return stream_slots_; }
   /// Slots that stay free for the open pages of one rebuild (replay.h) besides.
   std::uint32_t rebuild_slots() const {
-    return !tiers_.empty() && options_.has_windows() ? options_.layers : 0;
+    return options_.may_rebuild() && !tiers_.empty() ? options_.layers : 0;
   }
   std::uint32_t blocks_max() const { return blocks_max_; }
   /// Slots that make_room() can provide: the free ones, those of pages that may leave, and what is
@@ -168,6 +172,9 @@ class PageStore {
   void dismiss_rebuild() { rebuilding_ = false; }
 
   // Blocks.
+  /// Pages of a pinned block stay in the pool. Counted.
+  void pin(Block& block);
+  void unpin(Block& block);
   /// An open block behind `parent`, without slots, used by one sequence.
   Block& add_block(Block& parent, std::uint32_t first_position);
   /// A text begins: the unit of time of the policies.

@@ -49,16 +49,18 @@ class Replay final : public SequenceKv {
   RowSlice slice_;
 };
 
-/// Usage: run tokens() through sequence() in steps of any size, then finish(). If a step fails with
-/// page_lost, begin again with a new Rebuild: the copy that did not verify is gone, and this time
-/// the page takes its place. One at a time.
+/// Usage: run the tokens behind those of sequence() through it in steps of any size, then finish().
+/// If a step fails with page_lost, begin again with a new Rebuild: the copy that did not verify is
+/// gone, and this time the page takes its place. One at a time.
 class Rebuild {
  public:
-  /// As Replay. No step may be open.
-  Rebuild(SequenceCache& original, const PagePlace& lost)
+  /// As Replay. No step may be open. The first `blocks_there` blocks of the text are taken over.
+  Rebuild(SequenceCache& original, const PagePlace& lost, std::uint32_t blocks_there = 0)
       : original_(original),
         lost_(lost),
-        sequence_(SequenceCache::create_for_rebuild(original.store(), original.options())) {}
+        sequence_(SequenceCache::create_for_rebuild(original.store(), original.options())) {
+    sequence_->take_first_blocks(original, blocks_there);
+  }
 
   std::span<const TokenId> tokens() const {
     return original_.tokens().first(original_.table().first_position(lost_.block + 1));

@@ -109,7 +109,16 @@ class SequenceCache final : public SequenceKv {
   /// be called again.
   void abort();
   /// The page that made the last step fail with page_lost.
-  std::optional<PagePlace> lost() const { return stream_.lost(); }
+  std::optional<PagePlace> lost() const { return missing_ ? missing_ : stream_.lost(); }
+
+  /// The first and the last sealed block with a page that is nowhere, by place in the text.
+  struct Missing {
+    std::uint32_t first = 0;
+    std::uint32_t last = 0;
+  };
+  std::optional<Missing> missing_blocks() const;
+  /// Joins the first blocks of another sequence, whose pages exist, to an empty one.
+  void take_first_blocks(SequenceCache& other, std::uint32_t count);
 
   /// Whether all that a replay of this page reads is still kept: layers with a window let go of
   /// what is behind it.
@@ -156,6 +165,9 @@ class SequenceCache final : public SequenceKv {
   void copy_start_of_block(std::span<const TokenId> tokens);
   Result<void> reserve_blocks(std::uint32_t blocks);
   bool reads_a_part() const;
+  void pin_blocks();
+  void unpin_blocks();
+  std::uint32_t resident_pages() const;
   bool recalls() const { return reads_a_part() && store_.options().recalls(); }
   bool is_private_before(std::uint32_t end) const {
     return recalled_from_ && *recalled_from_ < end;
@@ -200,6 +212,10 @@ class SequenceCache final : public SequenceKv {
   std::vector<std::uint8_t> parts_;     // [block]: its groups are in groups_
   std::vector<std::uint8_t> whole_;     // [block]: chosen from, and needed as a page
   std::unique_ptr<GroupCache> groups_;  // while steps of recall follow each other
+  // Where only the text of what leaves is kept: blocks that the step needs, and a page of one that
+  // must be computed first.
+  std::vector<Block*> pinned_;
+  std::optional<PagePlace> missing_;
   std::unique_ptr<FillQueue> fills_;
   BlockStream stream_;
   std::vector<RowSlice> slices_;

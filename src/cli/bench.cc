@@ -7,6 +7,7 @@
 #include "cli/bench_engine.h"
 #include "cli/bench_limits.h"
 #include "cli/bench_recall.h"
+#include "cli/bench_recompute.h"
 #include "cli/bench_report.h"
 #include "cli/bench_result.h"
 #include "cli/bench_store.h"
@@ -45,8 +46,9 @@ struct BenchFlags {
   std::string json, markdown, plots, results, recall;
   std::string recall_codec = RecallBenchSize().codec;
   float recall_share = RecallBenchSize().share;
+  std::uint32_t recall_load_tokens = RecallBenchSize().load_tokens;
   std::uint32_t rounds = 0;  // 0: the default
-  bool quick = false, limits_only = false, no_limits = false, store = false;
+  bool quick = false, limits_only = false, no_limits = false, store = false, recompute = false;
 };
 
 /// Takes away what BenchPlan::begin has written on a terminal.
@@ -160,15 +162,21 @@ Result<MachineLimits> limits(const BenchFlags& flags, const BenchSetup& setup,
   return measure_limits(context.env, options);
 }
 
-/// What --store or --recall asks for.
+/// What --store, --recompute or --recall asks for.
 Result<std::vector<BenchFigure>> measure_figures(const BenchFlags& flags, const BenchSetup& setup,
                                                  CommandContext& context) {
+  if (flags.recompute) {
+    RecomputeBenchSize size = flags.quick ? quick_recompute_size() : RecomputeBenchSize();
+    if (flags.rounds != 0) size.rounds = flags.rounds;
+    return measure_recompute(setup, size, context);
+  }
   if (flags.store)
     return measure_store(setup, flags.quick ? quick_store_size() : StoreBenchSize(), context);
   HEADRACE_TRY_ASSIGN(const std::string text, read_text_file(context, flags.recall));
   RecallBenchSize size = flags.quick ? quick_recall_size() : RecallBenchSize();
   size.codec = flags.recall_codec;
   size.share = flags.recall_share;
+  size.load_tokens = flags.recall_load_tokens;
   if (flags.rounds != 0) size.rounds = flags.rounds;
   return measure_recall(setup, size, text, context);
 }
@@ -204,7 +212,7 @@ int bench(const BenchFlags& flags, CommandContext& context) {
   }
   const Result<ModelInfo> model = context.inspect_model(setup.model_path);
   if (!model.ok()) return fail(model.error(), Phase::opening);
-  if (flags.store || !flags.recall.empty()) {
+  if (flags.store || flags.recompute || !flags.recall.empty()) {
     const Result<void> status = bench_figures(flags, setup, context);
     return status.ok() ? exit_ok : fail(status.error(), Phase::running);
   }
@@ -258,12 +266,20 @@ Command add_bench(CLI::App& program) {
           ->add_flag("--store", flags->store,
                      "Instead of the workloads: memory and disk that hold KV for the pool")
           ->excludes(limits_only);
+  CLI::Option* recompute =
+      command
+          ->add_flag("--recompute", flags->recompute,
+                     "Instead of the workloads: how fast KV comes back of which only the text was "
+                     "kept, in batches of several sizes")
+          ->excludes(limits_only)
+          ->excludes(store);
   command
       ->add_option("--recall", flags->recall,
                    "Instead of the workloads: answers behind the beginning of this text, exact and "
                    "in recall, with all of the KV in memory and with a part of it")
       ->excludes(limits_only)
       ->excludes(store)
+      ->excludes(recompute)
       ->type_name("FILE");
   command
       ->add_option("--recall-codec", flags->recall_codec,
@@ -274,6 +290,10 @@ Command add_bench(CLI::App& program) {
       ->add_option("--recall-share", flags->recall_share,
                    "With --recall: the --recall-share of all that recalls")
       ->type_name("P");
+  command
+      ->add_option("--recall-load-tokens", flags->recall_load_tokens,
+                   "With --recall: the --recall-load-tokens of what has a part of the KV in memory")
+      ->type_name("N");
   command->add_option("--rounds", flags->rounds, "Turns of every engine (default: 3)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");

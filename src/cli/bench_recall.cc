@@ -91,7 +91,10 @@ class RecallBench {
           part_of(way.pool_part, samples_[exact_way].stats.kv_bytes_needed) + sketches + io_bytes;
     }
     if (way.memory_part > 0) options.kv.memory_bytes = part_of(way.memory_part, exact);
-    if (options.kv.memory_bytes > 0) options.kv.codec = size_.codec;
+    if (options.kv.memory_bytes > 0) {
+      options.kv.codec = size_.codec;
+      options.attention.recall_load_tokens = size_.load_tokens;
+    }
     return options;
   }
 
@@ -174,6 +177,12 @@ class RecallBench {
           100 - 100 * static_cast<double>(stats.recall_groups_loaded) /
                     static_cast<double>(stats.recall_groups_read),
           "%");
+      if (size_.load_tokens > 0) {
+        add("of it waited for a later step",
+            100 * static_cast<double>(stats.recall_groups_deferred) /
+                static_cast<double>(stats.recall_groups_read),
+            "%");
+      }
       add("loaded for a token",
           static_cast<double>(stats.recall_bytes_loaded) / mebibyte / size_.steps, "MiB");
     }

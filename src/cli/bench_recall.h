@@ -16,6 +16,7 @@ struct RecallBenchSize {
   std::uint32_t rounds = 3;             ///< the ways take turns
   std::string codec = "raw";            ///< of what has less memory: KvOptions::codec
   float share = AttentionOptions().recall_share;
+  std::uint32_t load_tokens = 0;  ///< of what has less memory: AttentionOptions::recall_load_tokens
 };
 
 /// A size for a run of less than a minute.

@@ -155,6 +155,12 @@ void EngineFlags::add_to(CLI::App& command, std::uint32_t context) {
       ->type_name("CODEC")
       ->group(group);
   command
+      .add_option("--kv-evicted", options_.kv.evicted,
+                  "What becomes of keys and values that leave memory: demote (they go to disk, "
+                  "default) or recipe (they are dropped, and computed again when they are needed)")
+      ->type_name("HOW")
+      ->group(group);
+  command
       .add_option("--block-tokens", options_.kv.tokens_per_block,
                   "Tokens of a block, the unit that moves to disk and back; a multiple of 16 "
                   "(default: 256)")

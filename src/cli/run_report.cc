@@ -47,6 +47,13 @@ void print_summary(std::ostream& out, const RunReport& report) {
     table.row("pages filled", format_count(kv.pages_filled_from_disk) + " from disk, " +
                                   format_count(kv.pages_filled_by_replay) + " recomputed");
   }
+  if (kv.recomputations > 0) {
+    const auto tokens = static_cast<double>(kv.recomputed_tokens);
+    table.row("recomputed", format_count(kv.recomputed_tokens) + " tokens in " +
+                                format_count(kv.recomputations) + " runs of " +
+                                format_fixed(tokens / static_cast<double>(kv.recomputations), 0) +
+                                ", " + format_seconds(kv.recompute_seconds));
+  }
   if (kv.pages_damaged > 0) {
     table.row("damaged",
               format_count(kv.pages_damaged) + " pages failed verification and were recomputed");
@@ -81,6 +88,10 @@ std::string to_json(const RunReport& report) {
        {{"host", kv.pages_filled_from_host},
         {"disk", kv.pages_filled_from_disk},
         {"replay", kv.pages_filled_by_replay}}},
+      {"recomputed",
+       {{"runs", kv.recomputations},
+        {"tokens", kv.recomputed_tokens},
+        {"seconds", kv.recompute_seconds}}},
       {"pages_damaged", kv.pages_damaged},
       {"pages_written", kv.pages_written},
       {"disk_bytes_peak", kv.disk_bytes_peak},

@@ -48,6 +48,7 @@ struct Block {
   bool in_pool = false;                 ///< the policy of the pool knows it
   std::uint32_t users = 0;              ///< sequences that have it in their table
   std::uint32_t sessions = 0;           ///< saved ones that it belongs to
+  std::uint32_t pins = 0;               ///< steps under way that need its pages
   // For loading ahead.
   std::uint64_t visits = 0;     ///< texts that came by
   std::uint64_t continued = 0;  ///< and went on into a block behind it

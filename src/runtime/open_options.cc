@@ -138,6 +138,15 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
     return out_of_range("--kv-host-percent", checked.kv.host_percent,
                         "0 to " + std::to_string(host_percent_most));
   }
+  if (checked.kv.evicted != "demote" && checked.kv.evicted != "recipe") {
+    return Error{ErrorCode::invalid_argument, "--kv-evicted '" + checked.kv.evicted +
+                                                  "' is not known; there are demote and recipe"};
+  }
+  if (checked.kv.evicted == "recipe" && (checked.kv.keep_disk || checked.kv.host_percent > 0)) {
+    return Error{ErrorCode::invalid_argument,
+                 "--kv-evicted recipe keeps no pages: leave --kv-disk, --session and "
+                 "--kv-host-percent out, or use --kv-evicted demote"};
+  }
   if (checked.kv.policy.empty()) checked.kv.policy = checked.kv.keep_disk ? "cost" : "lru";
   if (!parse_cache_policy(checked.kv.policy)) {
     return Error{ErrorCode::invalid_argument,

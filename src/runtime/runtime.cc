@@ -88,6 +88,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.disk_bytes = checked.kv.disk_bytes;
   store.keep_disk = checked.kv.keep_disk;
   store.write_through = checked.kv.write_through;
+  store.keeps_text_only = checked.kv.evicted == "recipe";
   store.disk_direct = checked.kv.disk_direct;
   HEADRACE_TRY_ASSIGN(store.disk_codec, find_codec(checked.kv.disk_codec));
   HEADRACE_TRY_ASSIGN(store.host_codec, find_codec(checked.kv.host_codec));
@@ -239,7 +240,9 @@ Result<std::size_t> Runtime::begin(std::span<const StepPart> parts) {
     Result<void> reserved = parts[taken].sequence->reserve(rows);
     if (!reserved.ok()) {
       parts[taken].sequence->abort();
-      if (taken > 0 && reserved.error().code == ErrorCode::out_of_budget) break;
+      const bool may_wait = reserved.error().code == ErrorCode::out_of_budget ||
+                            reserved.error().code == ErrorCode::page_lost;
+      if (taken > 0 && may_wait) break;
       for (std::size_t i = 0; i < taken; ++i) parts[i].sequence->abort();
       return std::move(reserved).error();
     }
@@ -262,7 +265,13 @@ Result<std::size_t> Runtime::step(std::span<const StepPart> parts, const BatchLo
     return on_logits(part, row, logits);
   };
   while (true) {
-    HEADRACE_TRY_ASSIGN(const std::size_t taken, begin(parts));
+    const Result<std::size_t> begun = begin(parts);
+    if (!begun.ok()) {
+      if (begun.error().code != ErrorCode::page_lost) return begun.error();
+      HEADRACE_TRY(restore(*parts.front().sequence));
+      continue;
+    }
+    const std::size_t taken = *begun;
     std::vector<Segment> segments;
     for (const StepPart& part : parts.first(taken)) {
       segments.push_back({part.sequence, part.tokens,
@@ -325,9 +334,13 @@ Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
       const BreakOffOnThrow guard(*store_);
       const Segment segment{&replay, replay.tokens(), replay.first_position(),
                             sequence.shape().tokens, replay.layers_end()};
+      const std::chrono::nanoseconds start = env_.now();
       Result<void> outcome =
           forward_->run(segment, [](std::uint32_t, const float*) { return true; });
-      if (outcome.ok()) return replay.finish();
+      if (outcome.ok()) {
+        note_recomputed(segment.tokens.size(), start);
+        return replay.finish();
+      }
       if (outcome.error().code != ErrorCode::page_lost) return outcome;
       earlier = replay.lost_earlier();
     }
@@ -335,12 +348,15 @@ Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
   }
 }
 
-Result<void> Runtime::rebuild(SequenceCache& sequence, const PagePlace& lost) {
-  Rebuild rebuild(sequence, lost);
+Result<void> Runtime::rebuild(SequenceCache& sequence, const PagePlace& lost,
+                              std::uint32_t blocks_there) {
+  Rebuild rebuild(sequence, lost, blocks_there);
   const BreakOffOnThrow guard(*store_);
   SequenceCache& copy = rebuild.sequence();
   const std::span<const TokenId> tokens = rebuild.tokens();
-  for (std::size_t done = 0; done < tokens.size();) {
+  const std::chrono::nanoseconds start = env_.now();
+  const std::size_t first = copy.tokens().size();
+  for (std::size_t done = first; done < tokens.size();) {
     const std::uint32_t rows = rows_possible(copy, tokens.size() - done);
     const std::span<const TokenId> step = tokens.subspan(done, rows);
     HEADRACE_TRY(copy.begin(rows));
@@ -349,7 +365,27 @@ Result<void> Runtime::rebuild(SequenceCache& sequence, const PagePlace& lost) {
     copy.commit(step);
     done += rows;
   }
+  note_recomputed(tokens.size() - first, start);
   return rebuild.finish();
+}
+
+Result<void> Runtime::restore(SequenceCache& sequence) {
+  const std::optional<SequenceCache::Missing> missing = sequence.missing_blocks();
+  HEADRACE_CHECK(missing.has_value(), "a step said that pages are nowhere");
+  const std::uint64_t rebuilt = store_->counters().pages_filled_by_replay;
+  // Layers with windows have let go of what a block in the middle was computed from.
+  const std::uint32_t blocks_there = store_->options().has_windows() ? 0 : missing->first;
+  HEADRACE_TRY(rebuild(sequence, {0, missing->last}, blocks_there));
+  store_->counters().pages_filled_by_replay =
+      rebuilt + std::uint64_t{missing->last + 1 - missing->first} * info_.layers;
+  return {};
+}
+
+void Runtime::note_recomputed(std::size_t tokens, std::chrono::nanoseconds start) {
+  KvStats& counters = store_->counters();
+  ++counters.recomputations;
+  counters.recomputed_tokens += tokens;
+  counters.recompute_seconds += std::chrono::duration<double>(env_.now() - start).count();
 }
 
 }  // namespace headrace

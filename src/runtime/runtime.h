@@ -125,7 +125,11 @@ class Runtime final : public Engine {
   /// Brings a lost page back, and before it those that it needs: at most `rebuilds_left` together.
   Result<void> replay(SequenceCache& sequence, const PagePlace& lost, std::uint32_t& rebuilds_left);
   void note_compute_cost(const Segment& segment, std::chrono::nanoseconds start);
-  Result<void> rebuild(SequenceCache& sequence, const PagePlace& lost);
+  Result<void> rebuild(SequenceCache& sequence, const PagePlace& lost,
+                       std::uint32_t blocks_there = 0);
+  /// Computes all pages of a sequence that are nowhere, where only the text is kept.
+  Result<void> restore(SequenceCache& sequence);
+  void note_recomputed(std::size_t tokens, std::chrono::nanoseconds start);
 
   Env& env_;
   std::unique_ptr<Parallel> parallel_;
