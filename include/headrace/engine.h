@@ -162,6 +162,16 @@ class Sequence {
   /// Logits for the token after the last one read, [vocabulary]. Empty before the first append().
   virtual std::span<const float> logits() const = 0;
 
+  /// Makes these tokens a permanent zone: from now on every step in recall, window and sparse
+  /// attention reads them, besides the first and the newest tokens, and where recall keeps groups
+  /// of tokens in memory they are the last to leave it. Zones are made of groups of 8 tokens (0 to
+  /// 7, 8 to 15, ...), rounded outwards. May be called between any two steps, also for tokens that
+  /// are yet to come; again for the same tokens it changes nothing. A fork has the zones of its
+  /// original, a saved session has none: whoever goes on with it makes them anew. Exact attention
+  /// reads everything, and layers with a window read that. Errors: invalid_argument (no tokens, or
+  /// some behind the end of the context).
+  virtual Result<void> keep(std::uint32_t first_token, std::uint32_t tokens) = 0;
+
   /// Another sequence with the same text. Both share what is sealed; the copy costs one open block.
   /// Errors: out_of_budget.
   virtual Result<std::unique_ptr<Sequence>> fork() = 0;
@@ -210,6 +220,9 @@ class Engine {
   /// The bytes of one token. Not necessarily whole UTF-8 characters.
   virtual std::string token_bytes(TokenId token) const = 0;
   virtual bool is_end_of_generation(TokenId token) const = 0;
+  /// Whether the token is none of text, such as <|im_start|>: it says where something begins or
+  /// ends.
+  virtual bool is_control(TokenId token) const = 0;
 
   /// The prompt that the model's chat template makes of `messages`, ready for the assistant's
   /// answer. Text inside messages never becomes control tokens. Errors: unsupported (no template),

@@ -128,6 +128,9 @@ struct AttentionOptions {
   /// Tokens at the beginning that are always read, in every mode.
   std::uint32_t recall_first = 16;
   std::uint32_t recall_newest = 128;  ///< tokens at the end that are always read, at least
+  /// Tokens at the beginning that leave memory last where recall keeps groups of tokens there.
+  /// Changes speed, never answers.
+  std::uint32_t retain_first = 128;
   /// Newest tokens that AttentionMode::window reads, the step's own included.
   std::uint32_t window_tokens = 1008;
   /// Most tokens that AttentionMode::sparse reads, the first ones included. A text that is shorter

@@ -1,8 +1,10 @@
 #include "cache/group_cache.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "base/check.h"
 #include "codec/group_layout.h"
@@ -41,9 +43,11 @@ std::uint64_t GroupCache::bytes_per_slot(const PageStoreOptions& options) {
   return is_possible(options) ? groups_of_block(options) * sizeof(Place) : 0;
 }
 
-GroupCache::GroupCache(PageStore& store, const PageTable& table)
+GroupCache::GroupCache(PageStore& store, const PageTable& table,
+                       const std::vector<std::uint8_t>& zones)
     : store_(store),
       table_(table),
+      zones_(zones),
       groups_of_block_(groups_of_block(store.options())),
       group_bytes_(group_bytes(store.options().shape)),
       layers_(store.options().layers) {
@@ -96,9 +100,20 @@ void GroupCache::add_slot(Layer& layer, SlotIndex slot) {
   layer.places.resize(layer.slots.size() * groups_of_block_);
 }
 
+/// A slot of a layer, whose groups that matter least leave.
 SlotIndex GroupCache::take_slot(Layer& layer) {
+  for (Place& place : layer.places) place.is_needed = false;  // the step has ended
+  find_victims(layer, groups_of_block_);
+  for (const std::uint32_t victim : victims_) evict(layer, layer.places[victim], "least mass");
   const std::size_t places = layer.places.size() - groups_of_block_;
-  for (Place& place : std::span(layer.places).subspan(places)) evict(layer, place, "least mass");
+  std::uint32_t free = 0;
+  for (std::size_t i = places; i < layer.places.size(); ++i) {
+    if (layer.places[i].is_empty()) continue;
+    while (!layer.places[free].is_empty()) ++free;
+    std::memcpy(data(layer, free), data(layer, static_cast<std::uint32_t>(i)), group_bytes_);
+    layer.places[free] = layer.places[i];
+    layer.place[layer.places[free].group] = free + 1;
+  }
   layer.places.resize(places);
   const SlotIndex slot = layer.slots.back();
   layer.slots.pop_back();
@@ -157,13 +172,13 @@ std::byte* GroupCache::data(const Layer& layer, std::uint32_t place) const {
 }
 
 void GroupCache::forget(Layer& layer, Place& place) {
-  if (place.group != Place::nobody) layer.place[place.group] = 0;
+  if (!place.is_empty()) layer.place[place.group] = 0;
   place = {};
 }
 
 /// The same for what makes room, which others may want to hear of.
 void GroupCache::evict(Layer& layer, Place& place, const char* reason) {
-  if (place.group != Place::nobody) {
+  if (!place.is_empty()) {
     store_.tell_eviction(table_.block(place.group / groups_of_block_), number_of(layer),
                          place.group % groups_of_block_ * group_tokens, group_tokens,
                          double{place.mass}, reason);
@@ -174,7 +189,9 @@ void GroupCache::evict(Layer& layer, Place& place, const char* reason) {
 void GroupCache::age(Layer& layer, const TokenChoice& choice) const {
   for (Place& place : layer.places) {
     place.is_needed = false;
-    if (place.group != Place::nobody) place.mass = place.mass * decay + choice.mass[place.group];
+    if (place.is_empty()) continue;
+    place.mass = place.mass * decay + choice.mass[place.group];
+    place.is_retained = is_retained(place.group);  // keep() may have been called
   }
 }
 
@@ -224,6 +241,7 @@ std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice,
     }
   }
   if (may_defer) defer(choice, places_left);
+  if (!defers_) add_retained(choice, blocks);
   make_places(*layer_);
   return loads_.size();
 }
@@ -260,19 +278,42 @@ void GroupCache::defer(const TokenChoice& choice, std::size_t places) {
   loads_.resize(possible);
 }
 
-/// Places [victims_] that are free or matter least of what is not needed: so many, or all, first.
+bool GroupCache::is_retained(std::uint32_t group) const {
+  return group * group_tokens < store_.options().attention.retain_first ||
+         (!zones_.empty() && zones_[group] != 0);
+}
+
+/// What is to stay in memory comes there with the first step that reads some of its block and
+/// leaves a place to it that has nothing as important.
+void GroupCache::add_retained(const TokenChoice& choice, std::span<const std::uint8_t> blocks) {
+  const auto spare = static_cast<std::size_t>(std::ranges::count_if(
+      layer_->places, [](const Place& place) { return !place.is_needed && !place.is_retained; }));
+  for (std::uint32_t block = 0; block < blocks.size(); ++block) {
+    if (blocks[block] == 0) continue;
+    const std::uint32_t first = block * groups_of_block_;
+    for (std::uint32_t group = first; group < first + groups_of_block_; ++group) {
+      if (loads_.size() >= spare) return;
+      if (is_retained(group) && layer_->place[group] == 0 && choice.groups[group] == 0) {
+        loads_.push_back({.block = &table_.block(block), .group = group});
+      }
+    }
+  }
+}
+
+/// So many places, or as many as there are: those that are free, and what matters least of what is
+/// not needed.
 void GroupCache::find_victims(const Layer& layer, std::size_t count) {
   victims_.clear();
   for (std::uint32_t i = 0; count > 0 && i < layer.places.size(); ++i)
     if (!layer.places[i].is_needed) victims_.push_back(i);
-  const auto matters_less = [&](std::uint32_t a, std::uint32_t b) {
-    const float mass_a = layer.places[a].group == Place::nobody ? -1.0F : layer.places[a].mass;
-    const float mass_b = layer.places[b].group == Place::nobody ? -1.0F : layer.places[b].mass;
-    return mass_a != mass_b ? mass_a < mass_b : a < b;
+  const auto worth = [&](std::uint32_t i) {
+    const Place& place = layer.places[i];
+    return std::tuple(!place.is_empty(), place.is_retained, place.mass, i);
   };
-  if (count < victims_.size()) {
-    std::ranges::nth_element(victims_, victims_.begin() + std::ptrdiff_t(count), matters_less);
-  }
+  if (count >= victims_.size()) return;
+  std::ranges::nth_element(victims_, victims_.begin() + static_cast<std::ptrdiff_t>(count), {},
+                           worth);
+  victims_.resize(count);
 }
 
 /// For all that must be loaded.
@@ -290,6 +331,7 @@ void GroupCache::make_places(Layer& layer) {
 void GroupCache::put(Layer& layer, std::uint32_t place, std::uint32_t group) {
   layer.places[place].group = group;
   layer.places[place].is_needed = true;
+  layer.places[place].is_retained = is_retained(group);
   layer.place[group] = place + 1;
 }
 

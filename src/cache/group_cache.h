@@ -2,7 +2,8 @@
 // few groups of tokens of many pages, and from step to step mostly the same ones; so their unit of
 // residency is a group, not a page (docs/decisions/0010-groups-in-memory.md). Groups lie in slots
 // that the pool lends, as they are stored. When a place is needed, the group goes whose share of
-// the attention, summed over the steps and decayed, is the smallest.
+// the attention, summed over the steps and decayed, is the smallest; those of permanent zones and
+// of the first tokens (AttentionOptions::retain_first) go when there is no other.
 //
 // Used by the engine loop alone, but for load() and copy().
 #pragma once
@@ -24,8 +25,9 @@ class GroupCache final : public SlotBorrower {
   static std::uint64_t bytes(const PageStoreOptions& options);
   static std::uint64_t bytes_per_slot(const PageStoreOptions& options);
 
-  /// `table` must stay, with at least the blocks that were chosen from.
-  GroupCache(PageStore& store, const PageTable& table);
+  /// `table` must stay, with at least the blocks that were chosen from, and so must `zones`: see
+  /// RecallView.
+  GroupCache(PageStore& store, const PageTable& table, const std::vector<std::uint8_t>& zones);
   ~GroupCache() override;
 
   /// Between two steps: borrows a slot more for each layer, until this sequence has its share of
@@ -61,6 +63,8 @@ class GroupCache final : public SlotBorrower {
     std::uint32_t group = nobody;  ///< of the text: block * groups_of_block_ + group of it
     float mass = 0;                ///< of the attention, decayed
     bool is_needed = false;        ///< by the layer under way
+    bool is_retained = false;      ///< leaves after all that is not
+    bool is_empty() const { return group == nobody; }
   };
   struct Layer {
     std::vector<SlotIndex> slots;
@@ -88,6 +92,8 @@ class GroupCache final : public SlotBorrower {
   void balance();
   std::byte* data(const Layer& layer, std::uint32_t place) const;
   void age(Layer& layer, const TokenChoice& choice) const;
+  bool is_retained(std::uint32_t group) const;
+  void add_retained(const TokenChoice& choice, std::span<const std::uint8_t> blocks);
   void find_victims(const Layer& layer, std::size_t count);
   void note_chosen(Layer& layer, const TokenChoice& choice) const;
   void defer(const TokenChoice& choice, std::size_t places);
@@ -98,6 +104,7 @@ class GroupCache final : public SlotBorrower {
 
   PageStore& store_;
   const PageTable& table_;
+  const std::vector<std::uint8_t>& zones_;
   const std::uint32_t groups_of_block_;
   const std::uint64_t group_bytes_;
   std::uint32_t slots_ = 0;  // borrowed
@@ -107,8 +114,8 @@ class GroupCache final : public SlotBorrower {
   std::uint32_t layer_number_ = 0;
   bool defers_ = false;
   std::vector<Load> loads_;
-  std::vector<std::uint32_t> victims_;
-  std::vector<std::uint32_t> kept_;  // groups of the page that leaves
+  std::vector<std::uint32_t> victims_;  // places
+  std::vector<std::uint32_t> kept_;     // groups of the page that leaves
 };
 
 }  // namespace headrace

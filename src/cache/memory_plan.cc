@@ -82,7 +82,8 @@ std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t s
   const std::uint64_t bytes_per_slot = 256 + GroupCache::bytes_per_slot(options) +
                                        cache_policy_bytes(options.policy, 0) / options.layers + 1;
   const std::uint64_t table = PageTable::bytes(blocks_of(options)) +
-                              options.context * sizeof(TokenId) + GroupCache::bytes(options);
+                              options.context * sizeof(TokenId) + GroupCache::bytes(options) +
+                              options.zone_bytes();
   const std::uint64_t block = BlockIndex::block_bytes(options.layers, options.shape.tokens);
   const std::uint64_t sequence = table + options.hidden_block_bytes();
   return sequences_with_rebuild(options) * sequence + index_blocks(options) * block +

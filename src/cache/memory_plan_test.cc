@@ -239,7 +239,7 @@ TEST(MemoryPlan, RecallHasRoomForTheSketchesOfAllBlocksInUse) {
   EXPECT_GE(recall.sketches, recall.blocks_max);
   EXPECT_EQ(recall.bookkeeping_bytes - exact.bookkeeping_bytes,
             std::uint64_t{recall.sketches} * options.layers * key_sketch_bytes(options.shape) +
-                options.sequences * GroupCache::bytes(options) +
+                options.sequences * (GroupCache::bytes(options) + options.zone_bytes()) +
                 recall.slots * GroupCache::bytes_per_slot(options));
   options.memory_bytes = exact.limit_bytes / 2;
   const MemoryPlan bounded = plan_memory(options).value();
@@ -251,11 +251,12 @@ TEST(MemoryPlan, SparseHasRoomForWhatItNotesOfEveryGroupOfTokens) {
   PageStoreOptions options = smol_lm2();
   const MemoryPlan exact = plan_memory(options).value();
   options.attention.mode = AttentionMode::window;
-  EXPECT_EQ(plan_memory(options).value().bookkeeping_bytes, exact.bookkeeping_bytes);
-  options.attention.mode = AttentionMode::sparse;
   const std::uint64_t tokens = std::uint64_t{exact.blocks_max} * options.shape.tokens;
+  const std::uint64_t zones = options.sequences * tokens / 8;  // a byte for every 8 tokens
+  EXPECT_EQ(plan_memory(options).value().bookkeeping_bytes, exact.bookkeeping_bytes + zones);
+  options.attention.mode = AttentionMode::sparse;
   // Two floats for every 4 tokens: as it was before a step, and after it.
-  EXPECT_EQ(plan_memory(options).value().bookkeeping_bytes - exact.bookkeeping_bytes,
+  EXPECT_EQ(plan_memory(options).value().bookkeeping_bytes - exact.bookkeeping_bytes - zones,
             options.sequences * options.layers * options.shape.kv_heads * tokens / 4 * 8);
   options.memory_bytes = exact.limit_bytes / 2;
   EXPECT_LE(planned_bytes(plan_memory(options).value()), options.memory_bytes);

@@ -86,6 +86,11 @@ struct PageStoreOptions {
     const std::size_t blocks = (context + shape.tokens - 1) / shape.tokens;
     return notes_mass(attention) ? shape.kv_heads * blocks * (shape.tokens / 4) : 0;
   }
+  /// Of the zones of a sequence, one for each group of choice_tokens of full blocks.
+  std::size_t zone_bytes() const {
+    const std::size_t blocks = (context + shape.tokens - 1) / shape.tokens;
+    return reads_a_part() ? blocks * (shape.tokens / choice_tokens) : 0;
+  }
   bool has_windows() const {
     return std::ranges::any_of(windows, [](std::uint32_t window) { return window != 0; });
   }

@@ -141,6 +141,7 @@ Result<std::unique_ptr<SequenceCache>> SequenceCache::fork() {
   copy->recalled_from_ = recalled_from_;
   copy->mass_ = mass_;
   copy->mass_until_ = mass_until_;
+  copy->zones_ = zones_;
   if (sealed.size() == table_.blocks()) return copy;
   HEADRACE_TRY(copy->reserve_blocks(table_.blocks()));
   for (std::uint32_t layer = 0; layer < table_.layers(); ++layer) {

@@ -120,7 +120,7 @@ bool SequenceCache::keeps_groups() const {
 }
 
 Result<void> SequenceCache::prepare_groups() {
-  if (groups_ == nullptr) groups_ = std::make_unique<GroupCache>(store_, table_);
+  if (groups_ == nullptr) groups_ = std::make_unique<GroupCache>(store_, table_, zones_);
   return groups_->grow(slots_kept_free());
 }
 
@@ -184,6 +184,13 @@ Bytes SequenceCache::hidden_of(std::uint32_t block) const {
   return hidden_from_ <= table_.first_position(block) ? Bytes(hidden_) : Bytes();
 }
 
+void SequenceCache::keep(std::uint32_t first_token, std::uint32_t tokens) {
+  if (!store_.options().reads_a_part()) return;
+  zones_.resize(store_.options().zone_bytes());
+  const std::uint32_t end = (first_token + tokens - 1) / choice_tokens + 1;
+  for (std::uint32_t group = first_token / choice_tokens; group < end; ++group) zones_[group] = 1;
+}
+
 /// Whether the step reads a part of the tokens.
 bool SequenceCache::reads_a_part() const {
   return decoding_ && store_.options().reads_a_part() && step_rows_ == 1 &&
@@ -205,7 +212,7 @@ Result<std::optional<RecallView>> SequenceCache::recall(std::uint32_t layer) {
   return std::optional<RecallView>(
       {&store_.options().attention, sketches_, newest, groups_ != nullptr,
        std::span(mass_).subspan(layer * floats, floats),
-       std::span(next_mass_).subspan(layer * floats, floats), mass_until_ == position()});
+       std::span(next_mass_).subspan(layer * floats, floats), mass_until_ == position(), zones_});
 }
 
 /// Those of all full blocks. Blocks that come from another text, or from disk, have none yet. What

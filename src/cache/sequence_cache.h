@@ -97,6 +97,8 @@ class SequenceCache final : public SequenceKv {
   Result<void> begin(std::uint32_t rows);
   /// Makes place for `rows` more tokens. Errors: those of make_room().
   Result<void> reserve(std::uint32_t rows);
+  /// Steps that read a part of the tokens read these, which lie in the context, from now on.
+  void keep(std::uint32_t first_token, std::uint32_t tokens);
   /// The next step draws a token: where --attention says so it reads a part of the tokens only.
   void set_decoding(bool decoding) { decoding_ = decoding; }
   /// Starts to load what the step will read, through at most `slots` slots. When sequences share a
@@ -204,7 +206,8 @@ class SequenceCache final : public SequenceKv {
   std::optional<std::uint32_t> recalled_from_;  // the first token whose step read a part
   // In sparse attention [layer][PageStoreOptions::mass_floats()]: see RecallView.
   std::vector<float> mass_, next_mass_;
-  std::uint32_t mass_until_ = 0;  // the steps of mass_ end here
+  std::uint32_t mass_until_ = 0;     // the steps of mass_ end here
+  std::vector<std::uint8_t> zones_;  // of keep(): see RecallView; empty before the first one
   // [block] of the layer under way.
   std::vector<const std::byte*> sketches_;
   std::vector<std::uint8_t> unsketched_;

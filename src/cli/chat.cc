@@ -10,6 +10,7 @@
 #include "cli/exit_code.h"
 #include "cli/progress.h"
 #include "cli/sampling_flags.h"
+#include "cli/zone_flags.h"
 
 namespace headrace {
 namespace {
@@ -33,6 +34,7 @@ constexpr const char* help =
 struct ChatFlags {
   EngineFlags engine;
   SamplingFlags sampling;
+  ZoneFlags zones;
   std::string session;
 };
 
@@ -40,7 +42,7 @@ class ChatLoop {
  public:
   ChatLoop(CommandContext& context, Engine& engine, const ChatFlags& flags)
       : context_(context),
-        conversation_(engine),
+        conversation_(engine, flags.zones),
         options_(flags.sampling.options),
         session_(flags.session) {}
 
@@ -165,6 +167,7 @@ Command add_chat(CLI::App& program) {
   CLI::App* command = program.add_subcommand("chat", "A conversation in the terminal");
   flags->engine.add_to(*command, 0);
   flags->sampling.add_to(*command, 0);
+  flags->zones.add_to(*command, flags->engine, false);
   add_session_option(*command, flags->session);
   command->footer(footer);
   return {command, [flags](CommandContext& context) { return chat(*flags, context); }};

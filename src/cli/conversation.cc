@@ -56,7 +56,9 @@ Result<Generation> Conversation::answer(const GenerateOptions& options) {
     HEADRACE_TRY_ASSIGN(sequence_, engine_.new_sequence());
     from = 0;
   }
-  return sequence_->generate(std::span(full).subspan(*from), options);
+  const std::span<const TokenId> unread = std::span(full).subspan(*from);
+  HEADRACE_TRY(zones_.make_zones(engine_, *sequence_, unread));
+  return sequence_->generate(unread, options);
 }
 
 Result<void> Conversation::resume(const std::string& session) {

@@ -7,8 +7,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cli/zone_flags.h"
 #include "headrace/engine.h"
 
 namespace headrace {
@@ -28,11 +30,13 @@ std::optional<std::size_t> unread_from(const Engine& engine, std::span<const Tok
 class Conversation {
  public:
   /// `engine` must outlive this.
-  explicit Conversation(Engine& engine) : engine_(engine) {}
+  explicit Conversation(Engine& engine, ZoneFlags zones = {})
+      : engine_(engine), zones_(std::move(zones)) {}
 
   /// Says `text` as the user and generates the answer. A turn that failed, or was stopped before
   /// its answer began, is taken back. Errors: those of Engine::chat_prompt() and
-  /// Sequence::generate(), and invalid_argument when the conversation no longer fits the context.
+  /// Sequence::generate() and ZoneFlags::make_zones(), and invalid_argument when the conversation
+  /// no longer fits the context.
   Result<Generation> say(const std::string& text, const GenerateOptions& options);
 
   /// Goes on where a saved conversation stopped; a name that is new starts one. What was lost of
@@ -52,6 +56,7 @@ class Conversation {
   Result<Generation> answer(const GenerateOptions& options);
 
   Engine& engine_;
+  const ZoneFlags zones_;
   std::vector<ChatMessage> messages_;
   std::unique_ptr<Sequence> sequence_;  // null: nothing read yet
   std::string session_;

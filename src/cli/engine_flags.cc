@@ -198,7 +198,7 @@ void EngineFlags::add_attention_to(CLI::App& command) {
                        const std::string& description, const char* type_name) {
     CLI::Option* const option =
         command.add_option(name, value, description)->type_name(type_name)->group(group);
-    mode_options_.push_back({option, std::move(modes)});
+    only_in(std::move(modes), option);
     return option;
   };
   using enum AttentionMode;
@@ -223,6 +223,8 @@ void EngineFlags::add_attention_to(CLI::App& command) {
       "N");
   add({recall, window, sparse}, "--recall-first", attention.recall_first,
       "Tokens at the beginning that recall, window and sparse always read (default: 16)", "N");
+  add({recall}, "--retain-first", attention.retain_first,
+      "Tokens at the beginning that are the last to leave memory in recall (default: 128)", "N");
   add({window}, "--window-tokens", attention.window_tokens,
       "Newest tokens that window reads of a layer (default: 1008)", "N");
   add({sparse}, "--sparse-tokens", attention.sparse_tokens,

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "headrace/options.h"
@@ -41,6 +42,10 @@ class EngineFlags {
  public:
   /// `context`: the default of --context. Must outlive the parsing.
   void add_to(CLI::App& command, std::uint32_t context);
+  /// The option is one of these modes of --attention: options() refuses it with others.
+  void only_in(std::vector<AttentionMode> modes, const CLI::Option* option) {
+    mode_options_.push_back({option, std::move(modes)});
+  }
   /// The options that the parsed flags mean. Errors: invalid_argument.
   Result<EngineOptions> options() const;
 

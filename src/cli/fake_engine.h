@@ -43,6 +43,7 @@ class FakeEngine final : public Engine {
   int sequences_made = 0;
   std::function<void()> on_decode;
   std::vector<std::vector<TokenId>> reads;  // prompts of append() and generate(), in order
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> zones;  // of keep(), in order
 
   const ModelInfo& model() const override { return model_info; }
   std::string model_digest() const override { return digest; }
@@ -64,6 +65,9 @@ class FakeEngine final : public Engine {
     return std::string(1, static_cast<char>(token));
   }
   bool is_end_of_generation(TokenId token) const override { return token == end_token; }
+  bool is_control(TokenId token) const override {
+    return token == start_token || token == end_token;
+  }
 
   Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const override {
     std::vector<TokenId> tokens;
@@ -132,6 +136,11 @@ class FakeSequence final : public Sequence {
         return Error{ErrorCode::cancelled, "stopped"};
       }
     }
+    return {};
+  }
+
+  Result<void> keep(std::uint32_t first_token, std::uint32_t tokens) override {
+    engine_.zones.emplace_back(first_token, tokens);
     return {};
   }
 

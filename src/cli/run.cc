@@ -12,6 +12,7 @@
 #include "cli/prompt_text.h"
 #include "cli/run_report.h"
 #include "cli/sampling_flags.h"
+#include "cli/zone_flags.h"
 
 namespace headrace {
 namespace {
@@ -26,6 +27,7 @@ constexpr const char* footer =
 struct RunFlags {
   EngineFlags engine;
   SamplingFlags sampling;
+  ZoneFlags zones;
   std::string file, prompt, session, eviction_log;
   bool raw = false, chat = false, json = false;
 };
@@ -52,7 +54,7 @@ Result<std::vector<TokenId>> prompt_tokens(const Engine& engine, const RunFlags&
 /// Says `text` in the conversation of --session, and saves it.
 Result<Generation> answer_in_session(Engine& engine, const RunFlags& flags, const std::string& text,
                                      const GenerateOptions& options) {
-  Conversation conversation(engine);
+  Conversation conversation(engine, flags.zones);
   HEADRACE_TRY(conversation.resume(flags.session));
   HEADRACE_TRY_ASSIGN(Generation generation, conversation.say(text, options));
   HEADRACE_TRY(conversation.save());
@@ -68,6 +70,7 @@ Result<Generation> continue_session(Engine& engine, const RunFlags& flags, const
   if (state.ok()) HEADRACE_TRY(sequence->append(state->tokens, options.on_progress, nullptr));
   HEADRACE_TRY_ASSIGN(const std::vector<TokenId> prompt,
                       engine.tokenize(text, {.add_special = !state.ok()}));
+  HEADRACE_TRY(flags.zones.make_zones(engine, *sequence, prompt));
   HEADRACE_TRY_ASSIGN(Generation generation, sequence->generate(prompt, options));
   HEADRACE_TRY(engine.save_session(flags.session, *sequence, ""));
   return generation;
@@ -93,6 +96,7 @@ Result<Generation> generate(CommandContext& context, Engine& engine, const RunFl
   }
   HEADRACE_TRY_ASSIGN(const std::vector<TokenId> prompt, prompt_tokens(engine, flags, text));
   HEADRACE_TRY_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence());
+  HEADRACE_TRY(flags.zones.make_zones(engine, *sequence, prompt));
   return sequence->generate(prompt, options);
 }
 
@@ -161,6 +165,7 @@ Command add_run(CLI::App& program) {
       "One JSON object with text, tokens and figures on stdout; everything else goes to stderr");
   flags->engine.add_to(*command, 0);
   flags->sampling.add_to(*command, 128);
+  flags->zones.add_to(*command, flags->engine, true);
   add_session_option(*command, flags->session);
   command->footer(footer);
   return {command, [flags](CommandContext& context) { return run(*flags, context); }};

@@ -206,7 +206,7 @@ void RecallChooser::weigh_units(std::uint32_t kv_head) {
   }
 }
 
-/// The first and the newest tokens, and the heaviest units of the rest.
+/// The first and the newest tokens, those in zones, and the heaviest units of the rest.
 void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
   const AttentionOptions& options = *view_->options;
   const std::uint32_t unit_tokens = options.recall_group;
@@ -225,7 +225,8 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
     }
     for (std::uint32_t unit = block * units; unit < (block + 1) * units; ++unit) {
       const std::uint32_t token = unit * unit_tokens;
-      head.chosen[unit] = token < options.recall_first || token + unit_tokens > newest;
+      head.chosen[unit] = token < options.recall_first || token + unit_tokens > newest ||
+                          view_->has_zone(token, unit_tokens);
       if (head.chosen[unit] != 0) {
         head.tokens_read += unit_tokens;
       } else {

@@ -89,7 +89,8 @@ class RecallTest : public testing::Test {
   RecallChooser choose(const AttentionOptions& options, Parallel& parallel) {
     RecallChooser chooser =
         RecallChooser::create(parallel, model_, shape_, blocks * page_tokens + page_tokens).value();
-    const RecallView view = {&options, views_, {}};
+    RecallView view = {&options, views_, {}};
+    view.zones = zones_;
     chooser.begin(queries_.data(), scale, view);
     for (std::uint32_t head = 0; head < query_heads; ++head) chooser.set_newest(head, -1000, 1);
     parallel.run(views_.size(), [&](std::size_t block, std::size_t worker) {
@@ -138,6 +139,7 @@ class RecallTest : public testing::Test {
   std::vector<std::vector<double>> weights_;  // [query_head][token], before the softmax's division
   std::vector<std::vector<std::byte>> sketches_;
   std::vector<const std::byte*> views_;
+  std::vector<std::uint8_t> zones_;
 };
 
 TEST_F(RecallTest, ReadsTheFirstAndTheNewestTokensAndNoMoreThanItMay) {
@@ -154,6 +156,43 @@ TEST_F(RecallTest, ReadsTheFirstAndTheNewestTokensAndNoMoreThanItMay) {
     EXPECT_EQ(chooser.counters().choices, kv_heads);
     EXPECT_LE(chooser.counters().tokens_read, kv_heads * most);
   }
+}
+
+TEST_F(RecallTest, ReadsWhatLiesInZonesAndNoMoreThanItMay) {
+  for (const std::uint32_t unit : {4U, 8U, 16U}) {
+    AttentionOptions attention = options(204);
+    attention.recall_group = unit;
+    std::size_t read_before = 0;
+    for (const bool has_zones : {false, true}) {
+      zones_.assign(has_zones ? views_.size() * page_tokens / choice_tokens : 0, 0);
+      if (has_zones) zones_[21] = zones_[50] = zones_[51] = 1;
+      const RecallChooser chooser = choose(attention);
+      for (std::uint32_t head = 0; head < kv_heads; ++head) {
+        const std::vector<bool> tokens = read(chooser, head);
+        const auto is_read = [&](std::uint32_t begin, std::uint32_t end) {
+          return std::find(tokens.begin() + begin, tokens.begin() + end, false) ==
+                 tokens.begin() + end;
+        };
+        read_before += !has_zones && is_read(168, 176) && is_read(400, 416) ? 1 : 0;
+        EXPECT_TRUE(!has_zones || (is_read(168, 176) && is_read(400, 416)));
+        EXPECT_LE(std::ranges::count(tokens, true) + newest_tokens, 204);
+      }
+      EXPECT_LE(chooser.counters().tokens_read, kv_heads * 204);
+    }
+    EXPECT_EQ(read_before, 0U) << "they are read for the zones alone";
+  }
+}
+
+TEST_F(RecallTest, ReadsZonesThatAreMoreThanItMayRead) {
+  zones_.assign(views_.size() * page_tokens / choice_tokens, 0);
+  std::fill_n(zones_.begin() + 10, 40, 1);
+  const RecallChooser chooser = choose(options(100));
+  for (std::uint32_t head = 0; head < kv_heads; ++head) {
+    const std::vector<bool> tokens = read(chooser, head);
+    EXPECT_EQ(std::ranges::count(tokens, true), 8 + 320 + 32) << "and the first and newest ones";
+    EXPECT_EQ(std::count(tokens.begin() + 80, tokens.begin() + 400, true), 320);
+  }
+  EXPECT_EQ(chooser.counters().tokens_read, kv_heads * (8 + 320 + 32 + newest_tokens));
 }
 
 TEST_F(RecallTest, LeavesOutLittleMoreThanAChoiceByTrueWeightsWould) {

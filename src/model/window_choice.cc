@@ -110,6 +110,10 @@ void WindowChooser::choose(std::uint32_t position, const RecallView& view) {
   // What tokens were given that no step has read is found by reading them.
   is_look_ = takes_notes() && !view.is_mass_known;
   if (is_look_) layout = {};
+  // A zone that ends in the group of the first of the newest tokens begins before them.
+  const std::uint32_t border = layout.end_group * group_tokens;
+  if (border < layout.newest_from && view.has_zone(border, group_tokens))
+    layout.newest_from = border;
   parallel_->run(page_.kv_heads, [&](std::size_t task, std::size_t) {
     const auto kv_head = static_cast<std::uint32_t>(task);
     choose_groups(kv_head, layout);
@@ -133,17 +137,30 @@ void WindowChooser::choose_groups(std::uint32_t kv_head, const WindowLayout& lay
     chosen.push_back(layout.first_groups + layout.shift +
                      static_cast<std::uint32_t>(i * between / layout.sample_groups));
   }
+  if (!view_->zones.empty()) add_zones(chosen, layout);
   if (layout.heavy_groups > 0) choose_heavy(kv_head, layout);
 }
 
-/// The heaviest of the groups that the sample leaves.
+/// Groups in zones that are not chosen yet, each at its place.
+void WindowChooser::add_zones(std::vector<std::uint32_t>& chosen,
+                              const WindowLayout& layout) const {
+  const auto others = static_cast<std::ptrdiff_t>(chosen.size());
+  for (std::uint32_t group = layout.first_groups; group < layout.end_group; ++group) {
+    if (!view_->has_zone(group * group_tokens, group_tokens)) continue;
+    if (!std::ranges::binary_search(chosen.begin(), chosen.begin() + others, group))
+      chosen.push_back(group);
+  }
+  std::ranges::inplace_merge(chosen, chosen.begin() + others);
+}
+
+/// The heaviest of the groups that the sample and the zones leave.
 void WindowChooser::choose_heavy(std::uint32_t kv_head, const WindowLayout& layout) {
   const std::size_t groups = std::size_t{blocks_max_} * groups_of_block();
   const float* const mass = view_->mass.data() + kv_head * groups;
   std::vector<std::uint32_t>& chosen = heads_[kv_head].chosen;
   std::vector<std::uint64_t>& candidates = heads_[kv_head].candidates;
   candidates.clear();
-  std::size_t next = layout.first_groups;  // of the sample
+  std::size_t next = layout.first_groups;  // of those chosen so far
   for (std::uint32_t group = layout.first_groups; group < layout.end_group; ++group) {
     if (next < chosen.size() && chosen[next] == group) {
       ++next;

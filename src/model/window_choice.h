@@ -1,5 +1,5 @@
 // What window and sparse attention read of a layer. Both need no scores of what they leave out:
-//   window: the first tokens and the newest ones.
+//   window: the first tokens, those in permanent zones, and the newest ones.
 //   sparse: those; of what lies between them a sample at even distances; and the groups there to
 //           which earlier steps gave most attention (the heavy hitters of H2O, Zhang et al. 2023).
 // How much a group was given is known where it was read: the fold has its weights. A step adds the
@@ -98,6 +98,7 @@ class WindowChooser {
   float& part_maximum(std::uint32_t query_head, std::uint32_t block, Part part);
   float share_of_weights(std::uint32_t query_head, std::uint32_t block, Part part);
   void choose_groups(std::uint32_t kv_head, const WindowLayout& layout);
+  void add_zones(std::vector<std::uint32_t>& chosen, const WindowLayout& layout) const;
   void choose_heavy(std::uint32_t kv_head, const WindowLayout& layout);
   void list_blocks(std::uint32_t kv_head, const WindowLayout& layout, std::uint32_t position);
 

@@ -56,6 +56,7 @@ class WindowChoice : public testing::Test {
     WindowChooser chooser = WindowChooser::create(parallel, model, page, context, options).value();
     sketches_.assign(position / page_tokens + 1, nullptr);
     view_ = {.options = &options, .sketches = sketches_, .newest = {}};
+    view_.zones = zones_;
     if (notes_mass(options)) {
       view_.mass = mass_;
       view_.next_mass = next_mass_;
@@ -112,6 +113,7 @@ class WindowChoice : public testing::Test {
   bool is_mass_known_ = true;
   std::vector<const std::byte*> sketches_;
   RecallView view_;
+  std::vector<std::uint8_t> zones_;
 };
 
 TEST_F(WindowChoice, WindowReadsTheFirstAndTheNewestTokensAndNothingElse) {
@@ -231,6 +233,37 @@ TEST_F(WindowChoice, SparseReadsAShortTextWhole) {
     EXPECT_LE(tokens.size(), 200U);
     EXPECT_GE(tokens.size(), 197U) << "all but a part of a group";
   }
+}
+
+TEST_F(WindowChoice, ReadsWhatLiesInZonesBesides) {
+  zones_.assign(context / choice_tokens, 0);
+  zones_[0] = zones_[9] = zones_[60] = zones_[61] = zones_[120] = 1;  // two are read anyway
+  // The newest tokens begin with each token of the zone that ends with 495 once.
+  for (std::uint32_t newest = 30; newest < 50; ++newest) {
+    const std::uint32_t position = 520;
+    std::vector<std::uint32_t> expected = range(0, position + 1);
+    std::erase_if(expected, [&](std::uint32_t token) {
+      return token >= 16 && token + newest <= position && zones_[token / choice_tokens] == 0;
+    });
+    EXPECT_EQ(read(choose(window_of(16, newest), position), position), expected) << newest;
+  }
+}
+
+TEST_F(WindowChoice, SparseReadsZonesBesidesItsSampleAndTheHeaviestGroups) {
+  constexpr std::uint32_t position = 1000;
+  const AttentionOptions options = sparse_of(200, 0.2F, 0.3F);
+  const std::vector<std::uint32_t> without = read(choose(options, position), position);
+  zones_.assign(context / choice_tokens, 0);
+  for (std::uint32_t group = 20; group < 30; ++group) zones_[group] = 1;
+  const std::vector<std::uint32_t> tokens = read(choose(options, position), position);
+  EXPECT_TRUE(std::ranges::includes(tokens, range(160, 240)));
+  EXPECT_GT(tokens.size(), 200U + 40) << "other groups are the heaviest now";
+  EXPECT_LE(tokens.size(), 200U + 80);
+  const auto outside = [](std::vector<std::uint32_t> all) {
+    std::erase_if(all, [](std::uint32_t token) { return token >= 160 && token < 240; });
+    return all;
+  };
+  EXPECT_TRUE(std::ranges::includes(outside(tokens), outside(without)));
 }
 
 TEST_F(WindowChoice, DoesNotDependOnWorkers) {

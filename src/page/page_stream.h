@@ -70,6 +70,17 @@ struct RecallView {
   std::span<const float> mass = {};
   std::span<float> next_mass = {};
   bool is_mass_known = false;  ///< false: `mass` lacks tokens, and this step reads all
+  /// [token / choice_tokens]: not 0 where the tokens are in a permanent zone, which every step
+  /// reads. Empty: the text has none.
+  std::span<const std::uint8_t> zones = {};
+  /// Whether one of these tokens is in a zone. They are a part of choice_tokens, or all of several.
+  bool has_zone(std::uint32_t first_token, std::uint32_t tokens) const {
+    if (zones.empty()) return false;
+    const std::uint32_t end = (first_token + tokens - 1) / choice_tokens + 1;
+    for (std::uint32_t group = first_token / choice_tokens; group < end; ++group)
+      if (zones[group] != 0) return true;
+    return false;
+  }
 };
 
 /// One sequence's keys and values as the forward pass sees them during one step. Per layer, in

@@ -38,6 +38,7 @@ class Runtime final : public Engine {
   bool is_end_of_generation(TokenId token) const override {
     return vocabulary_->is_end_of_generation(token);
   }
+  bool is_control(TokenId token) const override { return vocabulary_->is_control(token); }
   Result<std::vector<TokenId>> chat_prompt(std::span<const ChatMessage> messages) const override {
     return or_no_memory(ErrorCode::out_of_budget,
                         [&] { return vocabulary_->chat_prompt(messages); });

@@ -135,6 +135,18 @@ Result<void> RuntimeSequence::step_decoding(std::span<const TokenId> tokens,
   return outcome;
 }
 
+Result<void> RuntimeSequence::make_zone(std::uint32_t first_token, std::uint32_t tokens) {
+  const std::uint64_t end = std::uint64_t{first_token} + tokens;
+  if (tokens == 0) return Error{ErrorCode::invalid_argument, "a zone has at least one token"};
+  if (end > runtime_.context()) {
+    return Error{ErrorCode::invalid_argument, "a zone would end with token " + std::to_string(end) +
+                                                  " and the context has room for " +
+                                                  std::to_string(runtime_.context())};
+  }
+  cache_->keep(first_token, tokens);
+  return {};
+}
+
 Result<std::unique_ptr<Sequence>> RuntimeSequence::fork() {
   return runtime_.guarded([&]() -> Result<std::unique_ptr<Sequence>> {
     HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache, cache_->fork());

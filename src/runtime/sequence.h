@@ -23,6 +23,9 @@ class RuntimeSequence final : public Sequence {
     return runtime_.guarded([&] { return read_decoding(token); });
   }
   std::span<const float> logits() const override { return logits_; }
+  Result<void> keep(std::uint32_t first_token, std::uint32_t tokens) override {
+    return runtime_.guarded([&] { return make_zone(first_token, tokens); });
+  }
   Result<std::unique_ptr<Sequence>> fork() override;
   Result<Generation> generate(std::span<const TokenId> prompt,
                               const GenerateOptions& options) override {
@@ -38,6 +41,7 @@ class RuntimeSequence final : public Sequence {
   }
 
  private:
+  Result<void> make_zone(std::uint32_t first_token, std::uint32_t tokens);
   Result<void> read_decoding(TokenId token);
   Result<void> step_decoding(std::span<const TokenId> tokens, const RowLogits& on_row);
   Result<void> read(std::span<const TokenId> tokens, const ProgressCallback& on_progress,

@@ -151,6 +151,80 @@ TEST_F(SequenceInPart, AfterAnotherPromptSparseReadsAllOnceMore) {
   EXPECT_EQ(tokens_read(), 301 + 64 + 308);
 }
 
+TEST_F(SequenceInPart, ReadsZonesInEveryStep) {
+  for (const AttentionOptions& attention : {window(60), sparse(64, 0.2F, 0)}) {
+    SCOPED_TRACE(to_string(attention.mode));
+    const auto decoded_with_zone = [&](Engine& engine) {
+      const auto sequence = new_sequence(engine);
+      EXPECT_TRUE(sequence->keep(100, 14).ok()) << "96 to 119";
+      return decode(engine, *sequence).value();
+    };
+    Engine& plain = open(roomy_in(attention));
+    const test::LogitsTrace without = decoded(plain);
+    const double read_without = plain.kv_stats().recall_tokens_read;
+    Engine& engine = open(roomy_in(attention));
+    const test::LogitsTrace expected = decoded_with_zone(engine);
+    EXPECT_NE(expected, without);
+    const double sampled = attention.mode == AttentionMode::sparse ? 4 : 0;  // of the zone
+    EXPECT_GE(engine.kv_stats().recall_tokens_read, read_without + 24 - sampled);
+    EXPECT_LE(engine.kv_stats().recall_tokens_read, read_without + 24);
+    EngineOptions other = roomy_in(attention);
+    other.threads = 3;
+    other.chunk_tokens = 7;
+    test::expect_same_trace(expected, decoded_with_zone(open(other)));
+    test::expect_same_trace(expected, decoded_with_zone(open(tight(1, attention))));
+  }
+}
+
+TEST_F(SequenceInPart, AZoneCountsFromTheNextStepOnAndOnce) {
+  Engine& engine = open(roomy_in(window(60)));
+  const auto sequence = new_sequence(engine);
+  ASSERT_TRUE(sequence->append(std::span(tokens_).first(prompt_tokens), nullptr, nullptr).ok());
+  std::uint64_t choices = 0;
+  double read = 0;
+  const auto read_by_next_step = [&](Sequence& by) {
+    EXPECT_TRUE(by.decode(tokens_[0]).ok());
+    const KvStats stats = engine.kv_stats();
+    const double all = stats.recall_tokens_read * static_cast<double>(stats.recall_choices);
+    const double mean = (all - read) / static_cast<double>(stats.recall_choices - choices);
+    choices = stats.recall_choices;
+    read = all;
+    return mean;
+  };
+  EXPECT_EQ(read_by_next_step(*sequence), 64);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(sequence->keep(104, 1).ok());
+    EXPECT_EQ(read_by_next_step(*sequence), 72);
+  }
+  const auto fork = sequence->fork();
+  ASSERT_TRUE(fork.ok());
+  EXPECT_EQ(read_by_next_step(**fork), 72) << "a fork has it too";
+  ASSERT_TRUE((*fork)->keep(200, 8).ok());
+  EXPECT_EQ(read_by_next_step(**fork), 80);
+  EXPECT_EQ(read_by_next_step(*sequence), 72) << "and zones of its own";
+}
+
+TEST_F(SequenceInPart, AZoneOutsideTheContextIsRefused) {
+  for (const AttentionOptions& attention : {AttentionOptions(), window(60)}) {
+    Engine& engine = open(roomy_in(attention));
+    const auto sequence = new_sequence(engine);
+    EXPECT_TRUE(sequence->keep(context - 1, 1).ok()) << "tokens may come later";
+    expect_helpful(sequence->keep(0, 0).error(), ErrorCode::invalid_argument, "at least one");
+    for (const std::uint32_t tokens : {2U, 0xFFFF'FFFFU}) {
+      expect_helpful(sequence->keep(context - 1, tokens).error(), ErrorCode::invalid_argument,
+                     "room for 512");
+    }
+  }
+}
+
+TEST_F(SequenceInPart, ZonesDoNotChangeAnExactAnswer) {
+  const test::LogitsTrace expected = decoded(open(roomy()));
+  Engine& engine = open(roomy());
+  const auto sequence = new_sequence(engine);
+  ASSERT_TRUE(sequence->keep(8, 100).ok());
+  test::expect_same_trace(expected, decode(engine, *sequence).value());
+}
+
 TEST_F(SequenceInPart, OptionsThatCannotBeUsedAreRefused) {
   const auto expect_refused = [&](const AttentionOptions& attention, const std::string& mentions) {
     const auto opened = try_open(roomy_in(attention));

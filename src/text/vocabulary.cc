@@ -80,6 +80,10 @@ bool Vocabulary::is_end_of_generation(TokenId token) const {
   return llama_vocab_is_eog(state_->vocab, token);
 }
 
+bool Vocabulary::is_control(TokenId token) const {
+  return llama_vocab_is_control(state_->vocab, token);
+}
+
 std::string Vocabulary::token_bytes(TokenId token) const {
   HEADRACE_CHECK(token >= 0 && token < llama_vocab_n_tokens(state_->vocab), "the token exists");
   // lstrip 0 and special true: the bytes of all tokens of a text, joined, are that text, control

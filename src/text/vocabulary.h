@@ -27,6 +27,7 @@ class Vocabulary {
 
   std::uint32_t size() const;
   bool is_end_of_generation(TokenId token) const;
+  bool is_control(TokenId token) const;
   /// Control tokens too: the bytes of a text's tokens, joined, are the text.
   std::string token_bytes(TokenId token) const;
   /// Errors: invalid_argument (text longer than 2 GiB).

@@ -57,6 +57,8 @@ TEST_F(VocabularyOfSmolLm2, ControlTokensAreReadFromTextOnlyOnRequest) {
   EXPECT_GT(plain->size(), 1U);
   ASSERT_EQ(control->size(), 1U);
   EXPECT_TRUE(vocabulary->is_end_of_generation(control->front()));
+  EXPECT_TRUE(vocabulary->is_control(control->front()));
+  EXPECT_FALSE(vocabulary->is_control(plain->front()));
   EXPECT_TRUE(std::none_of(plain->begin(), plain->end(),
                            [&](TokenId token) { return vocabulary->is_end_of_generation(token); }));
 }
