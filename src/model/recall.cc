@@ -10,6 +10,11 @@ namespace headrace {
 
 using kernel::group_tokens;
 
+namespace {
+/// Of the largest unit: lists are written first and then counted.
+constexpr std::size_t group_room = 4;
+}  // namespace
+
 Result<RecallChooser> RecallChooser::create(Parallel& parallel, const ModelShape& shape,
                                             const PageShape& page, std::uint32_t context) {
   RecallChooser chooser;
@@ -39,9 +44,10 @@ Result<RecallChooser> RecallChooser::create(Parallel& parallel, const ModelShape
   for (KvHead& head : chooser.heads_) {
     head.unit_mass.resize(groups);
     head.chosen.resize(groups);
+    head.heavy.resize(groups + 1);
     head.lightest.reserve(groups);
     head.blocks.resize(chooser.blocks_max_);
-    head.groups.reserve(groups);
+    head.groups.resize(groups + group_room);
   }
   chooser.wanted_.reserve(chooser.blocks_max_);
   return chooser;
@@ -214,8 +220,7 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
   const std::uint32_t newest = position + 1 - std::min(position + 1, options.recall_newest);
   const std::uint32_t unit_groups = unit_tokens / group_tokens;
   const float least = options.recall_share * static_cast<float>(head.query_heads * unit_groups);
-  Ranks& ranks = head.ranks;
-  ranks.clear();
+  head.heavy_units = 0;
   head.tokens_read = 0;
   head.mass_left = 0;
   for (std::uint32_t block = 0; block < blocks(); ++block) {
@@ -227,64 +232,96 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
       const std::uint32_t token = unit * unit_tokens;
       head.chosen[unit] = token < options.recall_first || token + unit_tokens > newest ||
                           view_->has_zone(token, unit_tokens);
-      if (head.chosen[unit] != 0) {
-        head.tokens_read += unit_tokens;
-      } else {
-        head.mass_left += double{head.unit_mass[unit]};
-        if (head.unit_mass[unit] >= least) ranks.add(head.unit_mass[unit]);
-      }
+      head.tokens_read += head.chosen[unit] * unit_tokens;
     }
+    note_heavy(head, block, least);
   }
-  std::uint32_t left =
+  choose_heaviest(head);
+}
+
+/// Those of a block that are not chosen yet and heavy enough. Without a branch for each unit: few
+/// are, and nothing tells which.
+void RecallChooser::note_heavy(KvHead& head, std::uint32_t block, float least) {
+  const std::uint32_t units = page_.tokens / view_->options->recall_group;
+  const std::uint32_t first = block * units;
+  const float* const mass = head.unit_mass.data() + first;
+  const std::uint8_t* const chosen = head.chosen.data() + first;
+  std::uint32_t* const heavy = head.heavy.data();
+  std::size_t count = head.heavy_units;
+  std::array<float, 4> left = {};  // four sums, which are added up at the same time
+  const auto note = [&](std::uint32_t unit, float& sum) {
+    const bool is_open = chosen[unit] == 0;
+    sum += is_open ? mass[unit] : 0.0F;
+    heavy[count] = first + unit;
+    count += is_open && mass[unit] >= least ? 1 : 0;
+  };
+  std::uint32_t unit = 0;
+  for (; unit + 4 <= units; unit += 4)
+    for (std::uint32_t i = 0; i < 4; ++i) note(unit + i, left[i]);
+  for (; unit < units; ++unit) note(unit, left[0]);
+  head.mass_left += (double{left[0]} + double{left[1]}) + (double{left[2]} + double{left[3]});
+  head.heavy_units = count;
+}
+
+/// As many of the heavy units as the options allow.
+void RecallChooser::choose_heaviest(KvHead& head) {
+  const AttentionOptions& options = *view_->options;
+  const std::uint32_t unit_tokens = options.recall_group;
+  const std::span<const std::uint32_t> heavy = std::span(head.heavy).first(head.heavy_units);
+  std::size_t left =
       (options.recall_tokens - std::min(options.recall_tokens, head.tokens_read)) / unit_tokens;
   const double enough = (1.0 - double{options.recall_mass}) * head.query_heads;
+  const auto choose = [&](std::uint32_t unit) {
+    head.chosen[unit] = 1;
+    head.mass_left -= double{head.unit_mass[unit]};
+    head.tokens_read += unit_tokens;
+  };
+  if (enough <= 0 && heavy.size() <= left) {
+    for (const std::uint32_t unit : heavy) choose(unit);
+    return;
+  }
+  Ranks& ranks = head.ranks;
+  ranks.clear();
+  for (const std::uint32_t unit : heavy) ranks.add(head.unit_mass[unit]);
   // Whole ranks, the heaviest first; of the last one the heaviest units.
   std::uint32_t rank = Ranks::count;
-  while (rank > 0 && head.mass_left > enough && ranks.units[rank - 1] <= left) {
+  double left_of_ranks = head.mass_left;
+  while (rank > 0 && left_of_ranks > enough && ranks.units[rank - 1] <= left) {
     --rank;
     left -= ranks.units[rank];
-    head.mass_left -= ranks.mass[rank];
+    left_of_ranks -= ranks.mass[rank];
   }
-  const bool needs_part = rank > 0 && left > 0 && head.mass_left > enough;
   head.lightest.clear();
-  for (std::uint32_t block = 0; block < blocks(); ++block) {
-    if (!has_sketch(block)) continue;
-    for (std::uint32_t unit = block * units; unit < (block + 1) * units; ++unit) {
-      if (head.chosen[unit] != 0 || head.unit_mass[unit] < least) continue;
-      const std::uint32_t own = Ranks::of(head.unit_mass[unit]);
-      head.chosen[unit] = own >= rank;
-      head.tokens_read += head.chosen[unit] * unit_tokens;
-      if (needs_part && own + 1 == rank) head.lightest.push_back(unit);
-    }
+  for (const std::uint32_t unit : heavy) {
+    const std::uint32_t own = Ranks::of(head.unit_mass[unit]);
+    if (own >= rank) choose(unit);
+    if (own + 1 == rank) head.lightest.push_back(unit);
   }
   std::ranges::sort(head.lightest, [&](std::uint32_t a, std::uint32_t b) {
     return head.unit_mass[a] != head.unit_mass[b] ? head.unit_mass[a] > head.unit_mass[b] : a < b;
   });
-  for (std::size_t i = 0; i < std::min<std::size_t>(left, head.lightest.size()); ++i) {
+  for (const std::uint32_t unit : std::span(head.lightest).first(std::min(left, head.lightest.size()))) {
     if (head.mass_left <= enough) break;
-    const std::uint32_t unit = head.lightest[i];
-    head.chosen[unit] = 1;
-    head.mass_left -= double{head.unit_mass[unit]};
-    head.tokens_read += unit_tokens;
+    choose(unit);
   }
 }
 
 void RecallChooser::list_blocks(KvHead& head) {
   const std::uint32_t unit_groups = view_->options->recall_group / group_tokens;
   const std::uint32_t units = page_.tokens / view_->options->recall_group;
-  head.groups.clear();
+  std::uint16_t* const groups = head.groups.data();
+  std::uint32_t count = 0;
   for (std::uint32_t block = 0; block < blocks(); ++block) {
     BlockChoice& choice = head.blocks[block];
-    choice = {.is_whole = !has_sketch(block),
-              .first_group = static_cast<std::uint32_t>(head.groups.size())};
+    choice = {.is_whole = !has_sketch(block), .first_group = count};
     if (choice.is_whole) continue;
     const std::uint8_t* const chosen = head.chosen.data() + std::size_t{block} * units;
     for (std::uint32_t unit = 0; unit < units; ++unit) {
-      if (chosen[unit] == 0) continue;
       for (std::uint32_t i = 0; i < unit_groups; ++i)
-        head.groups.push_back(static_cast<std::uint16_t>(unit * unit_groups + i));
+        groups[count + i] = static_cast<std::uint16_t>(unit * unit_groups + i);
+      count += chosen[unit] != 0 ? unit_groups : 0;
     }
-    choice.groups = static_cast<std::uint32_t>(head.groups.size()) - choice.first_group;
+    choice.groups = count - choice.first_group;
   }
 }
 

@@ -72,9 +72,11 @@ class RecallChooser {
     Ranks ranks;
     std::vector<float> unit_mass;         // [unit], all blocks
     std::vector<std::uint8_t> chosen;     // [unit]
+    std::vector<std::uint32_t> heavy;     // the first of them: units that may be chosen
+    std::size_t heavy_units = 0;
     std::vector<std::uint32_t> lightest;  // the units of the rank that is read in part
     std::vector<BlockChoice> blocks;      // [block]
-    std::vector<std::uint16_t> groups;
+    std::vector<std::uint16_t> groups;    // those of a block one after the other
     std::uint32_t query_heads = 0;  // that the choice is for
     std::uint32_t tokens_read = 0;
     double mass_left = 0;  // of all these query heads, in units that are not chosen
@@ -91,6 +93,8 @@ class RecallChooser {
   void share_out(std::uint32_t query_head);
   void weigh_units(std::uint32_t kv_head);
   void choose_units(KvHead& head, std::uint32_t position);
+  void note_heavy(KvHead& head, std::uint32_t block, float least);
+  void choose_heaviest(KvHead& head);
   void list_blocks(KvHead& head);
   void sum_up(const KvHead& head);
 
