@@ -230,6 +230,15 @@ static void fold_groups(const FoldInput& in, const std::uint16_t* group, std::ui
             [&]<typename Kv>() { fold_groups_as<Kv>(in, {group, count}, scratch, states); });
 }
 
+static void ask_for_groups(const PageHead& page, const std::uint16_t* group, std::uint32_t count) {
+  with_type(page.type, [&]<typename Kv>() {
+    if constexpr (Kv::keeps_groups_together) {
+      for (std::uint32_t i = 0; i < count && i < Kv::groups_ahead; ++i)
+        prefetch(Kv::keys_of(page, group[i]));
+    }
+  });
+}
+
 static void fold_page(const FoldInput& in, float* scratch, float* states) {
   with_type(in.page.type, [&]<typename Kv>() { fold_page_as<Kv>(in, scratch, states); });
 }

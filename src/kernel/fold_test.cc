@@ -208,8 +208,9 @@ class Fold : public KernelTest {
     if (groups.empty()) {
       table.fold_page(in, scratch.data(), states.data());
     } else {
-      table.fold_groups(in, groups.data(), static_cast<std::uint32_t>(groups.size()),
-                        scratch.data(), states.data());
+      const auto count = static_cast<std::uint32_t>(groups.size());
+      table.ask_for_groups(in.page, groups.data(), count);
+      table.fold_groups(in, groups.data(), count, scratch.data(), states.data());
     }
     return states;
   }

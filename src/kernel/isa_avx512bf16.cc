@@ -34,6 +34,7 @@ const KernelTable& table() {
     result.prepare_query = prepare_query;
     result.fold_page = fold_page;
     result.fold_groups = fold_groups;
+    result.ask_for_groups = ask_for_groups;
     result.fold_merge = fold_merge;
     result.fold_finish = fold_finish;
     result.int8_peak = int8_peak;

@@ -257,6 +257,8 @@ struct KernelTable {
   /// With all groups the bits are those of fold_page().
   void (*fold_groups)(const FoldInput& input, const std::uint16_t* groups, std::uint32_t count,
                       float* scratch, float* states);
+  /// Asks memory for what a fold_groups() of them will read first. Changes nothing.
+  void (*ask_for_groups)(const PageHead& page, const std::uint16_t* groups, std::uint32_t count);
   /// Adds a page's partial to a vector's state. Called in page order.
   void (*fold_merge)(float* state, const float* partial, std::uint32_t head_dim);
   /// out[i] = weighted value / sum

@@ -45,6 +45,7 @@ const KernelTable table = {
     .prepare_query = prepare_query,
     .fold_page = fold_page,
     .fold_groups = fold_groups,
+    .ask_for_groups = ask_for_groups,
     .fold_merge = fold_merge,
     .fold_finish = fold_finish,
     .sketch_keys = sketch_keys,

@@ -222,6 +222,14 @@ void Attention::fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const P
   }
 }
 
+/// Asks for the keys with which a fold of chosen groups begins: it asks for all others itself.
+void Attention::ask_for_chosen(const PageShape& page, const PageView& view, std::uint32_t kv_head) {
+  if (view.data == nullptr || view.data == newest_page_) return;
+  const auto groups = chooser_->groups(view.first_position / page_tokens_, kv_head);
+  kernel::kernels().ask_for_groups(page_head(page, const_cast<std::byte*>(view.data), kv_head),
+                                   groups.data(), static_cast<std::uint32_t>(groups.size()));
+}
+
 /// The same in window and sparse attention: some groups, and all tokens from one on.
 void Attention::fold_in_window(Gathered& gathered, const PageView& view, std::uint32_t kv_head,
                                std::uint32_t first, float* scratch, float* states) {
@@ -283,6 +291,10 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
           if (recalled != nullptr && window_) {
             fold_in_window(gathered, batch[i / kv_heads_], kv_head, first, scores, states);
           } else if (recalled != nullptr) {
+            if (const std::size_t next = i + 1; first == 0 && next < (task + 1) * heads / tasks) {
+              ask_for_chosen(page, batch[next / kv_heads_],
+                             static_cast<std::uint32_t>(next % kv_heads_));
+            }
             fold_chosen(gathered.in, *recalled, batch[i / kv_heads_], kv_head, first, worker,
                         states);
           } else {
@@ -380,12 +392,14 @@ void Attention::choose(const AttentionRows& rows, const PageShape& page, const R
   if (window_) return window_->choose(rows.first_position, view);
   newest_page_ = view.newest.data;
   chooser_->begin(rows.queries, score_scale_, view);
-  parallel_->run(kv_heads_ + view.sketches.size(), [&](std::size_t task, std::size_t worker) {
-    if (task < kv_heads_) {
-      fold_newest(rows, page, view.newest, static_cast<std::uint32_t>(task), worker);
-    } else {
-      chooser_->score_block(static_cast<std::uint32_t>(task - kv_heads_), worker);
-    }
+  const std::size_t blocks = view.sketches.size();
+  const std::size_t runs = std::min(blocks, recall_tasks_per_worker * parallel_->workers());
+  parallel_->run(kv_heads_ + runs, [&](std::size_t task, std::size_t worker) {
+    if (task < kv_heads_)
+      return fold_newest(rows, page, view.newest, static_cast<std::uint32_t>(task), worker);
+    const std::size_t run = task - kv_heads_;
+    for (std::size_t block = run * blocks / runs; block < (run + 1) * blocks / runs; ++block)
+      chooser_->score_block(static_cast<std::uint32_t>(block), worker);
   });
   chooser_->choose(rows.first_position);
 }

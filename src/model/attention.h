@@ -80,6 +80,7 @@ class Attention {
                                                 std::size_t worker);
   void fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const PageView& view,
                    std::uint32_t kv_head, std::uint32_t first, std::size_t worker, float* states);
+  void ask_for_chosen(const PageShape& page, const PageView& view, std::uint32_t kv_head);
   void fold_in_window(Gathered& gathered, const PageView& view, std::uint32_t kv_head,
                       std::uint32_t first, float* scratch, float* states);
   void reset_one_row();

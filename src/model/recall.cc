@@ -300,7 +300,8 @@ void RecallChooser::choose_heaviest(KvHead& head) {
   std::ranges::sort(head.lightest, [&](std::uint32_t a, std::uint32_t b) {
     return head.unit_mass[a] != head.unit_mass[b] ? head.unit_mass[a] > head.unit_mass[b] : a < b;
   });
-  for (const std::uint32_t unit : std::span(head.lightest).first(std::min(left, head.lightest.size()))) {
+  for (const std::uint32_t unit :
+       std::span(head.lightest).first(std::min(left, head.lightest.size()))) {
     if (head.mass_left <= enough) break;
     choose(unit);
   }

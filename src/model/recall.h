@@ -70,14 +70,14 @@ class RecallChooser {
   /// What a kv head chooses with, and what it chose. A unit is options.recall_group tokens.
   struct KvHead {
     Ranks ranks;
-    std::vector<float> unit_mass;         // [unit], all blocks
-    std::vector<std::uint8_t> chosen;     // [unit]
-    std::vector<std::uint32_t> heavy;     // the first of them: units that may be chosen
+    std::vector<float> unit_mass;      // [unit], all blocks
+    std::vector<std::uint8_t> chosen;  // [unit]
+    std::vector<std::uint32_t> heavy;  // the first of them: units that may be chosen
     std::size_t heavy_units = 0;
     std::vector<std::uint32_t> lightest;  // the units of the rank that is read in part
     std::vector<BlockChoice> blocks;      // [block]
     std::vector<std::uint16_t> groups;    // those of a block one after the other
-    std::uint32_t query_heads = 0;  // that the choice is for
+    std::uint32_t query_heads = 0;        // that the choice is for
     std::uint32_t tokens_read = 0;
     double mass_left = 0;  // of all these query heads, in units that are not chosen
   };
