@@ -241,7 +241,6 @@ std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice,
     }
   }
   if (may_defer) defer(choice, places_left);
-  if (!defers_) add_retained(choice, blocks);
   make_places(*layer_);
   return loads_.size();
 }
@@ -281,23 +280,6 @@ void GroupCache::defer(const TokenChoice& choice, std::size_t places) {
 bool GroupCache::is_retained(std::uint32_t group) const {
   return group * group_tokens < store_.options().attention.retain_first ||
          (!zones_.empty() && zones_[group] != 0);
-}
-
-/// What is to stay in memory comes there with the first step that reads some of its block and
-/// leaves a place to it that has nothing as important.
-void GroupCache::add_retained(const TokenChoice& choice, std::span<const std::uint8_t> blocks) {
-  const auto spare = static_cast<std::size_t>(std::ranges::count_if(
-      layer_->places, [](const Place& place) { return !place.is_needed && !place.is_retained; }));
-  for (std::uint32_t block = 0; block < blocks.size(); ++block) {
-    if (blocks[block] == 0) continue;
-    const std::uint32_t first = block * groups_of_block_;
-    for (std::uint32_t group = first; group < first + groups_of_block_; ++group) {
-      if (loads_.size() >= spare) return;
-      if (is_retained(group) && layer_->place[group] == 0 && choice.groups[group] == 0) {
-        loads_.push_back({.block = &table_.block(block), .group = group});
-      }
-    }
-  }
 }
 
 /// So many places, or as many as there are: those that are free, and what matters least of what is

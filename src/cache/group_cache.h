@@ -93,7 +93,6 @@ class GroupCache final : public SlotBorrower {
   std::byte* data(const Layer& layer, std::uint32_t place) const;
   void age(Layer& layer, const TokenChoice& choice) const;
   bool is_retained(std::uint32_t group) const;
-  void add_retained(const TokenChoice& choice, std::span<const std::uint8_t> blocks);
   void find_victims(const Layer& layer, std::size_t count);
   void note_chosen(Layer& layer, const TokenChoice& choice) const;
   void defer(const TokenChoice& choice, std::size_t places);
