@@ -1,5 +1,6 @@
 #include "cli/bench_figures.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -29,6 +30,11 @@ TextGrid grid_of(const std::vector<BenchFigure>& figures) {
 }
 
 }  // namespace
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
 
 void print_figures(std::ostream& out, const std::vector<BenchFigure>& figures) {
   grid_of(figures).print(out);

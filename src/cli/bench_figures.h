@@ -1,4 +1,5 @@
-// What `headrace bench --store` and `--recall` measured: single figures, some with a limit.
+// What `headrace bench --store`, `--recall` and `--recompute` measured: single figures, some with a
+// limit.
 #pragma once
 
 #include <ostream>
@@ -14,6 +15,9 @@ struct BenchFigure {
   std::string unit;
   double limit = 0;  ///< what the value could be at best; 0: not known
 };
+
+/// 0 when there are none.
+double median(std::vector<double> values);
 
 void print_figures(std::ostream& out, const std::vector<BenchFigure>& figures);
 std::string figures_markdown(const std::vector<BenchFigure>& figures);

@@ -15,5 +15,11 @@ TEST(BenchFigures, SayHowMuchOfTheLimitWasReached) {
   EXPECT_NE(out.str().find("80.0 %"), std::string::npos) << out.str();
 }
 
+TEST(BenchFigures, TheMedianIsTheOneInTheMiddle) {
+  EXPECT_EQ(median({}), 0);
+  EXPECT_EQ(median({3, 1, 2}), 2);
+  EXPECT_EQ(median({4, 1, 3, 2}), 3);
+}
+
 }  // namespace
 }  // namespace headrace

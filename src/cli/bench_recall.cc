@@ -1,6 +1,5 @@
 #include "cli/bench_recall.h"
 
-#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -44,11 +43,6 @@ struct Samples {
   std::vector<double> rate, p50, p99, to_exact, p50_to_exact, p99_to_exact, to_all_in_memory;
   KvStats stats;
 };
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 class RecallBench {
  public:

@@ -1,6 +1,5 @@
 #include "cli/bench_recompute.h"
 
-#include <algorithm>
 #include <string>
 
 namespace headrace {
@@ -12,11 +11,6 @@ constexpr std::uint32_t batches[] = {512, 256, 128, 64, 16};
 struct Rates {
   std::vector<double> read, recomputed, to_read;
 };
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 class RecomputeBench {
  public:
