@@ -380,6 +380,7 @@ std::optional<SequenceCache::Missing> SequenceCache::missing_blocks() const {
 
 void SequenceCache::take_first_blocks(SequenceCache& other, std::uint32_t count) {
   std::vector<Block*> blocks;
+  blocks.reserve(count);
   for (std::uint32_t i = 0; i < count; ++i) blocks.push_back(&other.table_.block(i));
   take_blocks(blocks);
 }

@@ -60,6 +60,7 @@ class RecomputeBench {
 
   static std::vector<TokenId> text(const Engine& engine, std::uint32_t tokens, std::uint32_t salt) {
     std::vector<TokenId> text;
+    text.reserve(tokens);
     for (std::uint32_t i = 0; i < tokens; ++i)
       text.push_back(static_cast<TokenId>((i * 7'919 + salt) % engine.model().vocabulary));
     return text;

@@ -64,7 +64,7 @@ Result<void> Codec::decode_group(const PagePlan&, std::uint32_t, Bytes, MutableB
 
 const Codec& exact_codec(const Codec& codec) {
   if (codec.hidden_row_bytes() > 0) return raw_codec();
-  return codec.is_lossless() ? codec : lossless_codec();
+  return codec.is_lossless() ? *find_codec(codec.id()) : lossless_codec();
 }
 
 const Codec& raw_codec() {
