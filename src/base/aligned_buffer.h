@@ -36,4 +36,29 @@ class AlignedBuffer {
   std::size_t size_ = 0;
 };
 
+/// Divides a buffer into parts on boundaries of 64 bytes: counts while there is no memory yet,
+/// hands out when there is.
+struct Carver {
+  std::byte* memory = nullptr;
+  std::size_t bytes = 0;
+
+  template <typename T>
+  void take(T*& part, std::size_t count) {
+    if (memory != nullptr) part = reinterpret_cast<T*>(memory + bytes);
+    bytes += round_up(count * sizeof(T), 64);
+  }
+};
+
+/// A buffer for the parts that `carve(Carver&)` takes, called once to count and once to hand out.
+/// Errors: those of AlignedBuffer::allocate().
+template <typename Carve>
+Result<AlignedBuffer> allocate_parts(const Carve& carve) {
+  Carver measure;
+  carve(measure);
+  HEADRACE_TRY_ASSIGN(AlignedBuffer buffer, AlignedBuffer::allocate(measure.bytes));
+  Carver place{buffer.data()};
+  carve(place);
+  return buffer;
+}
+
 }  // namespace headrace

@@ -53,5 +53,18 @@ TEST(AlignedBuffer, RefusesWhatTheSystemDoesNotHave) {
   EXPECT_EQ(result.error().message, "cannot allocate 1024 PiB: Cannot allocate memory");
 }
 
+TEST(AlignedBuffer, IsDividedIntoPartsThatDoNotOverlap) {
+  float* floats = nullptr;
+  std::byte* bytes = nullptr;
+  const auto buffer = allocate_parts([&](Carver& carver) {
+    carver.take(floats, 17);
+    carver.take(bytes, 3);
+  });
+  ASSERT_TRUE(buffer.ok());
+  EXPECT_EQ(buffer->size(), 128U + 64U);
+  EXPECT_EQ(reinterpret_cast<const std::byte*>(floats), buffer->data());
+  EXPECT_EQ(bytes, buffer->data() + 128);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -198,7 +198,6 @@ void GroupCache::age(Layer& layer, const TokenChoice& choice) const {
 std::size_t GroupCache::choose(std::uint32_t layer, const TokenChoice& choice,
                                std::span<std::uint8_t> blocks) {
   layer_ = &layers_[layer];
-  layer_number_ = layer;
   loads_.clear();
   defers_ = false;
   age(*layer_, choice);
@@ -286,7 +285,8 @@ bool GroupCache::is_retained(std::uint32_t group) const {
 /// not needed.
 void GroupCache::find_victims(const Layer& layer, std::size_t count) {
   victims_.clear();
-  for (std::uint32_t i = 0; count > 0 && i < layer.places.size(); ++i)
+  if (count == 0) return;
+  for (std::uint32_t i = 0; i < layer.places.size(); ++i)
     if (!layer.places[i].is_needed) victims_.push_back(i);
   const auto worth = [&](std::uint32_t i) {
     const Place& place = layer.places[i];
@@ -320,7 +320,7 @@ void GroupCache::put(Layer& layer, std::uint32_t place, std::uint32_t group) {
 void GroupCache::load(std::size_t index) {
   Load& load = loads_[index];
   load.has_failed = !store_
-                         .read_group(*load.block, layer_number_, load.group % groups_of_block_,
+                         .read_group(*load.block, number_of(*layer_), load.group % groups_of_block_,
                                      {data(*layer_, load.place), group_bytes_})
                          .ok();
 }

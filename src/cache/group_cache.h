@@ -110,7 +110,6 @@ class GroupCache final : public SlotBorrower {
   std::vector<Layer> layers_;
   // Of the layer under way.
   Layer* layer_ = nullptr;
-  std::uint32_t layer_number_ = 0;
   bool defers_ = false;
   std::vector<Load> loads_;
   std::vector<std::uint32_t> victims_;  // places

@@ -131,6 +131,7 @@ namespace {
 
 /// What the tiers hold in memory, and what is on its way to them.
 std::uint64_t io_bytes(const PageStoreOptions& options) {
+  if (options.keeps_text_only) return 0;
   std::uint64_t bytes = disk_tier_memory_bytes(tier_options(options)) + options.host_bytes;
   // A block that was defined by a codec, or its hidden states, are on their way to a tier.
   if (!options.codec->is_lossless() || options.codec->hidden_row_bytes() > 0) {
@@ -151,7 +152,7 @@ std::uint32_t least_slots(const PageStoreOptions& options) {
 /// The least memory in which pages stream.
 std::uint64_t streaming_bytes(const PageStoreOptions& options) {
   const std::uint64_t slots = least_slots(options);
-  return (options.keeps_text_only ? 0 : io_bytes(options)) + bookkeeping_bytes(options, slots) +
+  return io_bytes(options) + bookkeeping_bytes(options, slots) +
          slots * PagePool::slot_bytes(options.shape);
 }
 
@@ -193,27 +194,20 @@ Result<MemoryPlan> plan_memory(const PageStoreOptions& options) {
     plan.slots = static_cast<std::uint32_t>(all_pages(options, options.sequences));
     plan.slots_least = options.layers;
     plan.slots_most = plan.slots;
-  } else if (options.keeps_text_only) {
-    // No tier, and no page streams: two blocks are the least that a text with a past has.
-    const std::uint64_t fixed = bookkeeping_bytes(options, 0);
-    const std::uint64_t per_slot = slot_bytes + plan.slot_books_bytes;
-    const std::uint64_t most = all_pages(options, sequences_with_rebuild(options));
-    plan.slots_least = open_slots(options);
-    if (plan.limit_bytes < fixed + plan.slots_least * per_slot)
-      return too_small(options, plan.limit_bytes);
-    plan.slots = static_cast<std::uint32_t>(std::min(most, (plan.limit_bytes - fixed) / per_slot));
-    plan.slots_most = static_cast<std::uint32_t>(most);
   } else {
     plan.io_bytes = io_bytes(options);
     const std::uint64_t fixed = plan.io_bytes + bookkeeping_bytes(options, 0);
     const std::uint64_t per_slot = slot_bytes + plan.slot_books_bytes;
+    // Where there is no tier no page streams.
+    const std::uint32_t stream_slots_most = options.keeps_text_only ? 0 : stream_slots_max;
     const std::uint64_t most =
-        all_pages(options, sequences_with_rebuild(options)) + stream_slots_max;
+        all_pages(options, sequences_with_rebuild(options)) + stream_slots_most;
     if (options.memory_bytes == 0) plan.limit_bytes = fixed + most * per_slot;
     if (plan.limit_bytes < streaming_bytes(options)) return too_small(options, plan.limit_bytes);
     plan.slots = static_cast<std::uint32_t>(std::min(most, (plan.limit_bytes - fixed) / per_slot));
-    plan.stream_slots = std::clamp(plan.slots / 8, stream_slots_min,
-                                   std::min(stream_slots_max, plan.slots - open_slots(options)));
+    const std::uint32_t others = plan.slots - open_slots(options);
+    plan.stream_slots =
+        std::min({std::max(plan.slots / 8, stream_slots_min), others, stream_slots_most});
     plan.slots_least = open_slots(options) + plan.stream_slots;
     plan.slots_most = static_cast<std::uint32_t>(most);
   }

@@ -296,15 +296,15 @@ void PageStore::make_room_of_unused(std::uint32_t slots) {
 /// Starts to let a page go. False: the tier has no room in its queue, wait first.
 bool PageStore::let_page_leave(Block& block, std::uint32_t layer, const char* reason) {
   PageEntry& page = block.pages[layer];
+  const bool leaves_now = options_.keeps_text_only || (!page.writing && page.stored);
+  if (!leaves_now && !page.writing && !start_put(block, layer)) return false;
   for (SlotBorrower* const borrower : borrowers_) borrower->page_leaves(block, layer);
-  if (options_.keeps_text_only || (!page.writing && page.stored)) {
+  if (leaves_now) {
     free_slot(block, page);
-  } else if (page.writing || start_put(block, layer)) {
+  } else {
     page.leaving = true;
     ++leaving_;
     note_left_pool(block);
-  } else {
-    return false;
   }
   may_leave_no_more(block, layer);
   tell_eviction(block, layer, 0, static_cast<std::uint32_t>(block.tokens.size()), 0, reason);

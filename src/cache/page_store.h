@@ -136,7 +136,7 @@ class PageStore {
   std::uint32_t stream_slots() const { return stream_slots_; }
   /// Slots that stay free for the open pages of one rebuild (replay.h) besides.
   std::uint32_t rebuild_slots() const {
-    return options_.may_rebuild() && !tiers_.empty() ? options_.layers : 0;
+    return !tiers_.empty() && options_.has_windows() ? options_.layers : 0;
   }
   std::uint32_t blocks_max() const { return blocks_max_; }
   /// Slots that make_room() can provide: the free ones, those of pages that may leave, and what is
@@ -341,7 +341,9 @@ class PageStore {
   void note_in_pool(Block& block);
   void start_writing(Block& block);
   void put_encoded(Block& block, std::uint32_t layer, EncodedPage encoded);
-  EncodedPage encode_hidden(const Block& block, std::uint32_t layer, Bytes hidden) const;
+  PagePlan plan_of(const Block& block, std::uint32_t layer) const;
+  /// `source`: what options.codec encodes, a page or its hidden states.
+  EncodedPage encode_page(const PagePlan& plan, Bytes source) const;
   void note_left_pool(Block& block);
   bool may_be_dropped(const Block& block) const;
   bool drop_one_unused();

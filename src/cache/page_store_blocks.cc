@@ -94,12 +94,13 @@ Block& PageStore::seal(Block& open, std::span<const TokenId> tokens, bool is_pri
   }
   admit(open);
   if (!is_private) drop_tails_within(open);
-  if (!hidden.empty() && !tiers_.empty()) {
-    for (std::uint32_t layer = 0; layer < options_.layers; ++layer)
-      encoded.push_back(encode_hidden(open, layer, hidden));
-  }
-  for (std::uint32_t layer = 0; layer < encoded.size() && !tiers_.empty(); ++layer) {
-    if (options_.window(layer) == 0) put_encoded(open, layer, std::move(encoded[layer]));
+  for (std::uint32_t layer = 0; layer < options_.layers && !tiers_.empty(); ++layer) {
+    if (options_.window(layer) != 0) continue;
+    if (!encoded.empty()) put_encoded(open, layer, std::move(encoded[layer]));
+    if (hidden.empty()) continue;
+    const std::uint64_t bytes = hidden.size() / options_.layers;
+    put_encoded(open, layer,
+                encode_page(plan_of(open, layer), hidden.subspan(layer * bytes, bytes)));
   }
   start_writing(open);
   return open;
@@ -144,20 +145,19 @@ void PageStore::put_encoded(Block& block, std::uint32_t layer, EncodedPage encod
   }
 }
 
-EncodedPage PageStore::encode_hidden(const Block& block, std::uint32_t layer, Bytes hidden) const {
-  const PageShape& shape = options_.shape;
-  const std::uint64_t bytes = hidden.size() / options_.layers;
-  const PagePlan plan = {shape, shape.tokens, layer, options_.layers, block.first_position};
-  EncodedPage encoded(options_.codec->encoded_bytes_max(shape));
-  encoded.resize(options_.codec->encode(plan, hidden.subspan(layer * bytes, bytes), encoded));
+PagePlan PageStore::plan_of(const Block& block, std::uint32_t layer) const {
+  return {options_.shape, options_.shape.tokens, layer, options_.layers, block.first_position};
+}
+
+EncodedPage PageStore::encode_page(const PagePlan& plan, Bytes source) const {
+  EncodedPage encoded(options_.codec->encoded_bytes_max(options_.shape));
+  encoded.resize(options_.codec->encode(plan, source, encoded));
   return encoded;
 }
 
 EncodedPage PageStore::define_page(const Block& block, std::uint32_t layer, SlotIndex slot) {
-  const PageShape& shape = options_.shape;
-  const PagePlan plan = {shape, shape.tokens, layer, options_.layers, block.first_position};
-  EncodedPage encoded(options_.codec->encoded_bytes_max(shape));
-  encoded.resize(options_.codec->encode(plan, pool_.bytes(slot), encoded));
+  const PagePlan plan = plan_of(block, layer);
+  EncodedPage encoded = encode_page(plan, pool_.bytes(slot));
   const auto decoded = options_.codec->decode(plan, encoded, pool_.bytes(slot));
   HEADRACE_CHECK(decoded.ok(), "a codec decodes what it encoded");
   return encoded;

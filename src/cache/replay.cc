@@ -1,5 +1,6 @@
 #include "cache/replay.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -85,7 +86,8 @@ Result<void> Replay::finish() {
 Result<void> Rebuild::finish() {
   // Sealing has merged the blocks of both: the lost page is there again if it has the same bytes.
   if (!original_.table().page(lost_.layer, lost_.block).exists()) return other_bytes(lost_);
-  ++original_.store().counters().pages_filled_by_replay;
+  const auto left = original_.missing_blocks().value_or(SequenceCache::Missing());
+  original_.store().counters().pages_filled_by_replay += missing_ - std::min(missing_, left.pages);
   return {};
 }
 

@@ -58,7 +58,8 @@ class Rebuild {
   Rebuild(SequenceCache& original, const PagePlace& lost, std::uint32_t blocks_there = 0)
       : original_(original),
         lost_(lost),
-        sequence_(SequenceCache::create_for_rebuild(original.store(), original.options())) {
+        sequence_(SequenceCache::create_for_rebuild(original.store(), original.options())),
+        missing_(original.missing_blocks().value_or(SequenceCache::Missing()).pages) {
     sequence_->take_first_blocks(original, blocks_there);
   }
 
@@ -75,6 +76,7 @@ class Rebuild {
   SequenceCache& original_;
   const PagePlace lost_;
   std::unique_ptr<SequenceCache> sequence_;
+  const std::uint32_t missing_;  // pages, before
 };
 
 }  // namespace headrace

@@ -99,11 +99,9 @@ Result<void> SequenceCache::reserve(std::uint32_t rows) {
   step_rows_ = rows;
   // Steps that read everything have no use for groups, and need the slots.
   if (!keeps_groups()) groups_.reset();
-  missing_.reset();
   stream_.forget_lost();  // of a step before; in a shared one this stream may never start
   if (store_.options().keeps_text_only) {
-    if (const auto missing = missing_blocks()) {
-      missing_ = PagePlace{0, missing->first};
+    if (missing_blocks()) {
       step_rows_ = 0;
       return Error{ErrorCode::page_lost, "of this text nothing else is kept"};
     }
@@ -342,47 +340,6 @@ void SequenceCache::drop_empty_blocks() {
   while (table_.blocks() > 0 && table_.first_position(table_.blocks() - 1) >= position()) {
     store_.drop_open(table_.drop_last_block());
   }
-}
-
-void SequenceCache::pin_blocks() {
-  for (std::uint32_t i = 0; i < table_.blocks(); ++i) {
-    store_.pin(table_.block(i));
-    pinned_.push_back(&table_.block(i));
-  }
-}
-
-void SequenceCache::unpin_blocks() {
-  for (Block* const block : pinned_) store_.unpin(*block);
-  pinned_.clear();
-}
-
-std::uint32_t SequenceCache::resident_pages() const {
-  std::uint32_t pages = 0;
-  for (std::uint32_t i = 0; i < table_.blocks(); ++i) {
-    const Block& block = table_.block(i);
-    if (!block.sealed) continue;
-    for (const PageEntry& page : block.pages) pages += page.slot ? 1 : 0;
-  }
-  return pages;
-}
-
-std::optional<SequenceCache::Missing> SequenceCache::missing_blocks() const {
-  std::optional<Missing> missing;
-  for (std::uint32_t i = 0; i < table_.blocks(); ++i) {
-    if (!table_.block(i).sealed) continue;
-    bool is_missing = false;
-    for (std::uint32_t layer = 0; layer < table_.layers(); ++layer)
-      is_missing = is_missing || (i >= kept_from_[layer] && !table_.page(layer, i).exists());
-    if (is_missing) missing = Missing{missing ? missing->first : i, i};
-  }
-  return missing;
-}
-
-void SequenceCache::take_first_blocks(SequenceCache& other, std::uint32_t count) {
-  std::vector<Block*> blocks;
-  blocks.reserve(count);
-  for (std::uint32_t i = 0; i < count; ++i) blocks.push_back(&other.table_.block(i));
-  take_blocks(blocks);
 }
 
 void SequenceCache::end_step() {

@@ -95,7 +95,8 @@ class SequenceCache final : public SequenceKv {
 
   /// reserve() and start() of a step that this sequence takes alone.
   Result<void> begin(std::uint32_t rows);
-  /// Makes place for `rows` more tokens. Errors: those of make_room().
+  /// Makes place for `rows` more tokens. Errors: those of make_room(), and page_lost where only the
+  /// text is kept of pages that leave: missing_blocks() must be computed first.
   Result<void> reserve(std::uint32_t rows);
   /// Steps that read a part of the tokens read these, which lie in the context, from now on.
   void keep(std::uint32_t first_token, std::uint32_t tokens);
@@ -111,12 +112,13 @@ class SequenceCache final : public SequenceKv {
   /// be called again.
   void abort();
   /// The page that made the last step fail with page_lost.
-  std::optional<PagePlace> lost() const { return missing_ ? missing_ : stream_.lost(); }
+  std::optional<PagePlace> lost() const { return stream_.lost(); }
 
-  /// The first and the last sealed block with a page that is nowhere, by place in the text.
+  /// Pages of sealed blocks that are nowhere, and the first and the last of these blocks.
   struct Missing {
     std::uint32_t first = 0;
     std::uint32_t last = 0;
+    std::uint32_t pages = 0;
   };
   std::optional<Missing> missing_blocks() const;
   /// Joins the first blocks of another sequence, whose pages exist, to an empty one.
@@ -215,10 +217,7 @@ class SequenceCache final : public SequenceKv {
   std::vector<std::uint8_t> parts_;     // [block]: its groups are in groups_
   std::vector<std::uint8_t> whole_;     // [block]: chosen from, and needed as a page
   std::unique_ptr<GroupCache> groups_;  // while steps of recall follow each other
-  // Where only the text of what leaves is kept: blocks that the step needs, and a page of one that
-  // must be computed first.
-  std::vector<Block*> pinned_;
-  std::optional<PagePlace> missing_;
+  std::vector<Block*> pinned_;  // those that the step needs, where only text is kept of others
   std::unique_ptr<FillQueue> fills_;
   BlockStream stream_;
   std::vector<RowSlice> slices_;

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "codec/codec_test_pages.h"
 #include "codec/codecs.h"
+#include "codec/group_layout.h"
 #include "codec/map_codec.h"
 
 namespace headrace {
@@ -104,6 +105,22 @@ TEST_P(Codecs, AnyBitsGoThroughALosslessCodec) {
     ASSERT_EQ(decode(codec_, plan, encode(codec_, plan, page)), page) << describe(plan);
     const std::vector<std::byte> zeros(page.size());
     ASSERT_EQ(decode(codec_, plan, encode(codec_, plan, zeros)), zeros) << describe(plan);
+  }
+}
+
+TEST_P(Codecs, GroupsThatCanBeHadAloneAreThoseOfThePage) {
+  for (const PagePlan& plan : plans()) {
+    const std::uint64_t bytes = codec_.encoded_group_bytes(plan.shape);
+    if (bytes == 0) continue;
+    const std::vector<std::byte> page = model_page(plan);
+    const std::vector<std::byte> encoded = encode(codec_, plan, page);
+    std::vector<std::byte> group(group_bytes(plan.shape)), expected(group.size());
+    for (std::uint32_t i = 0; i < group_count(plan.tokens_held); ++i) {
+      ASSERT_TRUE(
+          codec_.decode_group(plan, i, Bytes(encoded).subspan(i * bytes, bytes), group).ok());
+      encode_group(plan.shape, i, page, expected);
+      ASSERT_EQ(group, expected) << describe(plan) << ", group " << i;
+    }
   }
 }
 

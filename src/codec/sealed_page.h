@@ -25,7 +25,8 @@ enum class CodecId : std::uint16_t {
   k8v4_delta = 19,
   // 20 was q4, entropy-coded.
   q4_delta = 21,  ///< levels as fine as the values need, entropy-coded
-  // Hidden states that keys and values are computed from, of each token in f32, f16 or ggml's q8_0.
+  // Hidden states that keys and values are computed from, of each token in f32, f16, or 8 bits with
+  // an f32 scale for 32 values.
   hidden_f32 = 32,
   hidden_f16 = 33,
   hidden_q8 = 34,

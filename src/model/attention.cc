@@ -305,9 +305,10 @@ void Attention::fold_one_row(const AttentionRows& rows, const PageShape& page,
     });
     for (std::size_t view = 0; view < pages; ++view) {
       for (std::uint32_t kv_head = 0; kv_head < kv_heads_; ++kv_head) {
-        if (recalled != nullptr && choice_of(batch[view], kv_head).is_empty()) continue;
-        // Nothing was read where all that was chosen waits for the next step.
-        if (std::isinf(*partial(view, kv_head))) continue;
+        // Also where all that was chosen waits for the next step nothing was read.
+        if (recalled != nullptr &&
+            (choice_of(batch[view], kv_head).is_empty() || std::isinf(*partial(view, kv_head))))
+          continue;
         for (std::uint32_t i = 0; i < group_; ++i) {
           kernel::kernels().fold_merge(state(kv_head, i),
                                        partial(view, kv_head) + i * state_floats_, head_dim_);

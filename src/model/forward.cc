@@ -26,18 +26,6 @@ void scale_row(float* row, float scale, std::uint32_t width) {
 
 }  // namespace
 
-/// Divides one allocation: counts while there is no memory yet, hands out parts when there is.
-struct ForwardPass::Carver {
-  std::byte* memory = nullptr;
-  std::size_t bytes = 0;
-
-  template <typename T>
-  void take(T*& part, std::size_t count) {
-    if (memory != nullptr) part = reinterpret_cast<T*>(memory + bytes);
-    bytes += round_up(count * sizeof(T), 64);
-  }
-};
-
 Result<ForwardPass> ForwardPass::create(const Model& model, Parallel& parallel,
                                         const PageShape& page, std::uint32_t rows_max,
                                         std::optional<HiddenType> kept) {
@@ -46,23 +34,13 @@ Result<ForwardPass> ForwardPass::create(const Model& model, Parallel& parallel,
   HEADRACE_TRY_ASSIGN(Attention attention,
                       Attention::create(parallel, model.shape, page, rows_max));
   ForwardPass pass(model, parallel, rows_max, kept, std::move(multiplier), std::move(attention));
-  HEADRACE_TRY(pass.allocate());
+  HEADRACE_TRY_ASSIGN(pass.memory_, allocate_parts([&](Carver& carver) { pass.carve(carver); }));
   return pass;
-}
-
-Result<void> ForwardPass::allocate() {
-  Carver measure;
-  carve(measure);
-  HEADRACE_TRY_ASSIGN(memory_, AlignedBuffer::allocate(measure.bytes));
-  Carver place{memory_.data()};
-  carve(place);
-  return {};
 }
 
 void ForwardPass::carve(Carver& carver) {
   const ModelShape& shape = model_->shape;
   const std::size_t rows = rows_max_;
-  const std::size_t blocks = (widest_input(shape) + kernel::quant_block - 1) / kernel::quant_block;
   carver.take(hidden_, rows * shape.embedding);
   if (kept_) carver.take(kept_rows_, rows * hidden_row_bytes(*kept_, shape.embedding));
   carver.take(normed_, rows * shape.embedding);
@@ -77,10 +55,7 @@ void ForwardPass::carve(Carver& carver) {
   carver.take(window_angles_.cosine, rows * model_->window_rope.frequencies.size());
   carver.take(window_angles_.sine, rows * model_->window_rope.frequencies.size());
   carver.take(logits_, std::size_t{logits_rows} * shape.vocabulary);
-  carver.take(quantized_.values, rows * blocks * kernel::quant_block);
-  carver.take(quantized_.scales, rows * blocks);
-  carver.take(quantized_.scaled_sums, rows * blocks);
-  carver.take(quantized_.sums, rows * blocks * 2);
+  carve_quantized(carver, rows_max_, widest_input(shape), quantized_);
 }
 
 void ForwardPass::place(std::span<const Segment> segments) {

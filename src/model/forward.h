@@ -83,8 +83,6 @@ class ForwardPass {
         multiplier_(std::move(multiplier)),
         attention_(std::move(attention)) {}
 
-  struct Carver;
-  Result<void> allocate();
   void carve(Carver& carver);
   /// Rows of one segment in the workspace.
   struct Part {

@@ -20,12 +20,22 @@ std::uint64_t tile_bytes(const ModelShape& shape) {
   return 2 * tile.bytes();
 }
 
-std::size_t floats(std::size_t count) { return round_up(count * sizeof(float), 64); }
-
 }  // namespace
 
 struct KvProjector::Workspace {
   explicit Workspace(kernel::MatrixMultiplier own) : multiplier(std::move(own)) {}
+
+  void carve(Carver& carver, const ModelShape& shape) {
+    carver.take(hidden, std::size_t{rows_at_once} * shape.embedding);
+    carver.take(key, std::size_t{rows_at_once} * shape.kv_width());
+    carver.take(value, std::size_t{rows_at_once} * shape.kv_width());
+    carver.take(tile, tile_bytes(shape));
+    carver.take(cosine, shape.rotated_dims / 2);
+    carver.take(sine, shape.rotated_dims / 2);
+    carve_quantized(carver, rows_at_once, shape.embedding, quantized);
+    quantized.width = shape.embedding;
+  }
+
   kernel::MatrixMultiplier multiplier;
   AlignedBuffer memory;
   float* hidden = nullptr;  // [rows_at_once][embedding]
@@ -47,42 +57,12 @@ Result<std::unique_ptr<KvProjector>> KvProjector::create(const Model& model, Hid
                      std::to_string(shape.embedding) + "; use hidden-f16"};
   }
   std::unique_ptr<KvProjector> projector(new KvProjector(model, type));
-  const std::size_t blocks = (shape.embedding + kernel::quant_block - 1) / kernel::quant_block;
-  const std::size_t pairs = shape.rotated_dims / 2;
   for (std::uint32_t i = 0; i < workspaces; ++i) {
     HEADRACE_TRY_ASSIGN(kernel::MatrixMultiplier multiplier,
                         kernel::MatrixMultiplier::create(projector->serial_, shape.embedding));
-    std::size_t bytes = 0;
-    const auto place = [&bytes](std::size_t part_bytes) {
-      return std::exchange(bytes, bytes + round_up(part_bytes, 64));
-    };
-    const std::size_t hidden = place(floats(std::size_t{rows_at_once} * shape.embedding));
-    const std::size_t key = place(floats(std::size_t{rows_at_once} * shape.kv_width()));
-    const std::size_t value = place(floats(std::size_t{rows_at_once} * shape.kv_width()));
-    const std::size_t tile = place(tile_bytes(shape));
-    const std::size_t cosine = place(floats(pairs));
-    const std::size_t sine = place(floats(pairs));
-    const std::size_t values = place(rows_at_once * blocks * kernel::quant_block);
-    const std::size_t scales = place(floats(rows_at_once * blocks));
-    const std::size_t scaled_sums = place(floats(rows_at_once * blocks));
-    const std::size_t sums = place(floats(rows_at_once * blocks * 2));
-    HEADRACE_TRY_ASSIGN(AlignedBuffer memory, AlignedBuffer::allocate(bytes));
-    const auto at = [&]<typename T>(T*& part, std::size_t offset) {
-      part = reinterpret_cast<T*>(memory.data() + offset);
-    };
     auto workspace = std::make_unique<Workspace>(std::move(multiplier));
-    at(workspace->hidden, hidden);
-    at(workspace->key, key);
-    at(workspace->value, value);
-    at(workspace->tile, tile);
-    at(workspace->cosine, cosine);
-    at(workspace->sine, sine);
-    at(workspace->quantized.values, values);
-    at(workspace->quantized.scales, scales);
-    at(workspace->quantized.scaled_sums, scaled_sums);
-    at(workspace->quantized.sums, sums);
-    workspace->quantized.width = shape.embedding;
-    workspace->memory = std::move(memory);
+    HEADRACE_TRY_ASSIGN(workspace->memory,
+                        allocate_parts([&](Carver& carver) { workspace->carve(carver, shape); }));
     projector->free_.push_back(workspace.get());
     projector->workspaces_.push_back(std::move(workspace));
   }

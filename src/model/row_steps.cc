@@ -5,6 +5,15 @@
 
 namespace headrace {
 
+void carve_quantized(Carver& carver, std::size_t count, std::uint32_t width,
+                     kernel::QuantizedRows& rows) {
+  const std::size_t blocks = (width + kernel::quant_block - 1) / kernel::quant_block;
+  carver.take(rows.values, count * blocks * kernel::quant_block);
+  carver.take(rows.scales, count * blocks);
+  carver.take(rows.scaled_sums, count * blocks);
+  carver.take(rows.sums, count * blocks * 2);
+}
+
 bool reads_integers_only(const LayerWeights& layer) {
   return kernel::is_integer(layer.query.weights.rows.format) &&
          kernel::is_integer(layer.key.weights.rows.format) &&

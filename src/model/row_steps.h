@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "base/aligned_buffer.h"
 #include "base/parallel.h"
 #include "kernel/matmul.h"
 #include "model/model.h"
@@ -25,6 +26,10 @@ void for_rows(Parallel& parallel, std::uint32_t count, Callable callable) {
       callable(row);
   });
 }
+
+/// Takes room for `count` quantised rows of up to `width` values.
+void carve_quantized(Carver& carver, std::size_t count, std::uint32_t width,
+                     kernel::QuantizedRows& rows);
 
 /// Whether a layer's queries, keys and values read their input quantised, and never as it is.
 bool reads_integers_only(const LayerWeights& layer);

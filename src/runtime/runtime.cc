@@ -372,13 +372,9 @@ Result<void> Runtime::rebuild(SequenceCache& sequence, const PagePlace& lost,
 Result<void> Runtime::restore(SequenceCache& sequence) {
   const std::optional<SequenceCache::Missing> missing = sequence.missing_blocks();
   HEADRACE_CHECK(missing.has_value(), "a step said that pages are nowhere");
-  const std::uint64_t rebuilt = store_->counters().pages_filled_by_replay;
   // Layers with windows have let go of what a block in the middle was computed from.
   const std::uint32_t blocks_there = store_->options().has_windows() ? 0 : missing->first;
-  HEADRACE_TRY(rebuild(sequence, {0, missing->last}, blocks_there));
-  store_->counters().pages_filled_by_replay =
-      rebuilt + std::uint64_t{missing->last + 1 - missing->first} * info_.layers;
-  return {};
+  return rebuild(sequence, {0, missing->last}, blocks_there);
 }
 
 void Runtime::note_recomputed(std::size_t tokens, std::chrono::nanoseconds start) {

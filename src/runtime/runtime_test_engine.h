@@ -109,6 +109,12 @@ class TinyEngineTest : public testing::Test {
     EXPECT_EQ(error.message.find('\n'), std::string::npos) << "one line: " << error.message;
   }
 
+  void expect_refused(const EngineOptions& options, const std::string& mentions) {
+    const auto opened = try_open(options);
+    ASSERT_FALSE(opened.ok());
+    expect_helpful(opened.error(), ErrorCode::invalid_argument, mentions);
+  }
+
   FaultEnv env_{posix_env()};
 
  private:

@@ -325,30 +325,19 @@ TEST_F(SequenceRecall, ASavedConversationIsReadAgainExactly) {
 }
 
 TEST_F(SequenceRecall, OptionsThatCannotBeUsedAreRefused) {
-  EngineOptions options = roomy_recall(30);
-  const auto small = try_open(options);
-  ASSERT_FALSE(small.ok());
-  expect_helpful(small.error(), ErrorCode::invalid_argument, "--recall-tokens 30");
-  options = roomy_recall();
+  expect_refused(roomy_recall(30), "--recall-tokens 30");
+  EngineOptions options = roomy_recall();
   options.attention.recall_group = 5;
-  const auto odd = try_open(options);
-  ASSERT_FALSE(odd.ok());
-  expect_helpful(odd.error(), ErrorCode::invalid_argument, "--recall-group 5");
+  expect_refused(options, "--recall-group 5");
   options = roomy_recall();
   options.attention.recall_mass = 1.5;
-  const auto much = try_open(options);
-  ASSERT_FALSE(much.ok());
-  expect_helpful(much.error(), ErrorCode::invalid_argument, "--recall-mass");
+  expect_refused(options, "--recall-mass");
   options = roomy_recall();
   options.attention.recall_share = -1;
-  const auto negative = try_open(options);
-  ASSERT_FALSE(negative.ok());
-  expect_helpful(negative.error(), ErrorCode::invalid_argument, "--recall-share");
+  expect_refused(options, "--recall-share");
   options = roomy_recall();
   options.attention.recall_load_tokens = 7;
-  const auto few = try_open(options);
-  ASSERT_FALSE(few.ok());
-  expect_helpful(few.error(), ErrorCode::invalid_argument, "--recall-load-tokens 7");
+  expect_refused(options, "--recall-load-tokens 7");
 }
 
 }  // namespace
