@@ -262,5 +262,50 @@ TEST(MemoryPlan, SparseHasRoomForWhatItNotesOfEveryGroupOfTokens) {
   EXPECT_LE(planned_bytes(plan_memory(options).value()), options.memory_bytes);
 }
 
+/// Keeps rows of a kibibyte of a token. What they are does not matter here.
+class HiddenRowsCodec final : public Codec {
+ public:
+  CodecId id() const override { return CodecId::hidden_f16; }
+  std::uint32_t hidden_row_bytes() const override { return 1'024; }
+  bool is_lossless() const override { return true; }
+  std::uint64_t encoded_bytes_max(const PageShape& shape) const override {
+    return std::uint64_t{shape.tokens} * hidden_row_bytes();
+  }
+  std::uint64_t encode(const PagePlan&, Bytes, MutableBytes) const override { return 0; }
+  Result<void> decode(const PagePlan&, Bytes, MutableBytes) const override { return {}; }
+};
+
+TEST(MemoryPlan, HiddenStatesOfTheBlockUnderWayAreCountedAndThoseOnTheirWayToATier) {
+  PageStoreOptions options = smol_lm2();
+  options.memory_bytes = std::uint64_t{96} << 20;
+  const MemoryPlan pages = plan_memory(options).value();
+  const HiddenRowsCodec codec;
+  options.codec = &codec;
+  const MemoryPlan hidden = plan_memory(options).value();
+  const std::uint64_t block = std::uint64_t{30} * 256 * 1'024;
+  EXPECT_EQ(hidden.bookkeeping_bytes - hidden.slots * hidden.slot_books_bytes,
+            pages.bookkeeping_bytes - pages.slots * pages.slot_books_bytes + block);
+  EXPECT_EQ(hidden.io_bytes, pages.io_bytes + block);
+  EXPECT_LE(planned_bytes(hidden), options.memory_bytes);
+}
+
+TEST(MemoryPlan, WhereOnlyTheTextIsKeptNoPageStreamsAndABlockIsRebuilt) {
+  PageStoreOptions options = smol_lm2();
+  options.keeps_text_only = true;
+  options.memory_bytes = std::uint64_t{96} << 20;
+  const MemoryPlan plan = plan_memory(options).value();
+  EXPECT_EQ(plan.stream_slots, 0U);
+  EXPECT_EQ(plan.io_bytes, 0U);
+  EXPECT_EQ(plan.slots_least, 2 * options.layers);
+  EXPECT_LE(planned_bytes(plan), options.memory_bytes);
+  options.memory_bytes = std::uint64_t{1} << 20;
+  const auto refused = plan_memory(options);
+  ASSERT_FALSE(refused.ok());
+  options.memory_bytes = named_size(refused.error().message);
+  const auto least = plan_memory(options);
+  ASSERT_TRUE(least.ok()) << least.error().message;
+  EXPECT_EQ(least->slots, least->slots_least);
+}
+
 }  // namespace
 }  // namespace headrace
