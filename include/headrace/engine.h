@@ -92,7 +92,8 @@ struct KvStats {
   std::uint64_t recall_choices = 0;  ///< one per step that read a part, layer and kv head, or
                                      ///< for all kv heads (recall_by_layer)
   double recall_tokens_read = 0;     ///< per choice, on average
-  /// The share of attention that was not read, likewise, as estimated. Only recall knows it.
+  /// The share of attention that was not read, likewise, as estimated: a sample stands for it. Only
+  /// recall knows it.
   std::optional<double> recall_mass_left_out = {};
   /// Groups of 8 tokens that recall read, all layers, and those of them that were not in memory.
   /// Only where not everything fits into memory.

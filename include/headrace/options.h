@@ -18,7 +18,8 @@ struct KvEviction {
   std::uint32_t layer = 0;
   std::uint32_t first_position = 0;
   std::span<const TokenId> tokens;  ///< valid during the call
-  /// Of recall: their share of the attention, summed over the steps and decayed.
+  /// Of recall: their share of the attention, or what they stand for in a sample of it, summed over
+  /// the steps and decayed.
   double mass = 0;
   /// "nobody uses them", "newest first", "least mass" or "lent slot is needed".
   const char* reason = "";
@@ -80,7 +81,7 @@ struct KvOptions {
 /// What a step that draws a token reads. Prompts are read exactly in every mode.
 enum class AttentionMode : std::uint8_t {
   exact,   ///< all tokens
-  recall,  ///< the first and the newest ones, and of the rest those that matter most
+  recall,  ///< the first and the newest ones, those that matter most, and a sample of the rest
   window,  ///< the first and the newest ones
   sparse,  ///< those, a sample of the rest, and what earlier steps gave most attention to
 };
@@ -112,9 +113,11 @@ struct AttentionOptions {
   /// Share of a kv head's attention, as estimated, at which a step reads no more. Above 0; 1: all
   /// of recall_tokens.
   float recall_mass = 1.0F;
-  /// The least share of a kv head's attention, as estimated, for which 4 tokens are read. 0: any.
-  /// Heads that look at few tokens read few, and those that look at many may read more.
-  float recall_share = 2e-4F;
+  /// Share of a kv head's attention, as estimated, from which on 4 tokens are read. Of those that
+  /// get less a sample is read in which each counts for as many as it stands for: about one for
+  /// each such share that they get together. 0: any. Heads that look at few tokens read few, and
+  /// those that look at many read more.
+  float recall_share = 1e-3F;
   /// Neighbouring tokens that are chosen together: 4, 8 or 16.
   std::uint32_t recall_group = 4;
   /// One choice for all kv heads of a layer instead of one for each: fewer tokens are in use at

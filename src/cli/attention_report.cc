@@ -8,7 +8,7 @@ void add_attention_rows(Table& table, AttentionMode mode, const KvStats& kv) {
   if (kv.recall_choices > 0) {
     std::string figure = format_fixed(kv.recall_tokens_read, 0) + " tokens read of a layer";
     if (kv.recall_mass_left_out)
-      figure += ", " + format_fixed(100 * *kv.recall_mass_left_out, 2) + " % of attention left out";
+      figure += ", " + format_fixed(100 * *kv.recall_mass_left_out, 2) + " % of attention not read";
     table.row(to_string(mode), figure);
   }
   if (kv.recall_groups_read > 0) {

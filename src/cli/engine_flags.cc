@@ -207,8 +207,8 @@ void EngineFlags::add_attention_to(CLI::App& command) {
   add({recall}, "--recall-mass", attention.recall_mass,
       "Share of a layer's attention at which recall reads no more (default: 1)", "P");
   add({recall}, "--recall-share", attention.recall_share,
-      "Least share of a layer's attention for which recall reads 4 tokens (default: 0.0002; 0: "
-      "any)",
+      "Share of a layer's attention from which on recall reads 4 tokens, and for which it reads 4 "
+      "of a sample of the others (default: 0.001; 0: any)",
       "S");
   add({recall}, "--recall-group", attention.recall_group,
       "Neighbouring tokens that recall chooses together: 4 (default), 8 or 16", "N");

@@ -30,7 +30,7 @@ constexpr const char* footer =
     "assigned to one another), words (which are the frequent ones in a list), induction (random\n"
     "strings, copied), perplexity (of the text of -f), and choices (the file of --choices).\n"
     "Modes: exact (the full cache), kv-f16 and kv-q8 (other KV types), lossless, q8, k8v4, q4 and\n"
-    "q4-delta (codecs), recall and recall-16 (about an eighth and a sixteenth of 8,192 tokens is\n"
+    "q4-delta (codecs), recall and recall-16 (about 1/11 and 1/16 of 8,192 tokens is\n"
     "read), recall-layer (one choice for all heads), window and sparse (an eighth), eighth "
     "(memory\n"
     "for an eighth, the rest on disk), and such as recall+q4.\n"

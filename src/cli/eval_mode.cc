@@ -38,7 +38,7 @@ constexpr Part parts[] = {
     {.name = "q4", .family = "codec", .codec = "q4", .codec_bits = 4.9},
     {.name = "q4-delta", .family = "codec", .codec = "q4-delta", .codec_bits = 3.3},
     {.name = "recall", .family = "recall", .attention = recall},
-    {.name = "recall-16", .family = "recall", .attention = recall, .recall_share = 6e-4F},
+    {.name = "recall-16", .family = "recall", .attention = recall, .recall_share = 2.4e-3F},
     {.name = "recall-layer", .family = "recall by layer", .attention = recall, .by_layer = true},
     {.name = "window", .family = "window", .attention = AttentionMode::window},
     {.name = "sparse", .family = "sparse", .attention = AttentionMode::sparse},

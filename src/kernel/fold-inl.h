@@ -3,6 +3,7 @@
 // alone:
 //   s[t] = q . k[t]           over dim in order, 16 tokens in the lanes
 //   m    = max s,  p = 2^(s - m),  l = sum p  (16 lanes, then across them)
+//          and p times the factor of its group, where groups have them
 //   o    = sum p[t] v[t]      over tokens in order, dim in the lanes
 // and partials are merged in page order. So one row or many rows, one thread or many, give the same
 // bits. What a product means depends on the type of the page: kv_float-inl.h, kv_bf16-inl.h,
@@ -53,10 +54,12 @@ static void prepare_query(const float* query, float scale, std::uint32_t head_di
   with_type(type, [&]<typename Kv>() { Kv::prepare(query, scale, head_dim, out); });
 }
 
-/// Softmax weights of one vector from its scores; maximum and sum go to its state.
+/// Softmax weights of one vector from its scores, times the factors if there are any; maximum and
+/// sum go to its state.
 template <typename Kv>
 HEADRACE_INLINE void softmax_row(float* scores, typename Kv::Weight* weights, FoldRange range,
-                                 std::uint32_t begin, std::uint32_t end, float* state) {
+                                 std::uint32_t begin, std::uint32_t end, const float* factors,
+                                 float* state) {
   const F minus_infinity = set1(-__builtin_inff());
   F largest = minus_infinity;
   for (std::uint32_t tile = range.first_tile; tile < range.end_tile; ++tile) {
@@ -73,7 +76,8 @@ HEADRACE_INLINE void softmax_row(float* scores, typename Kv::Weight* weights, Fo
   F sum = zero();
   for (std::uint32_t tile = range.first_tile; tile < range.end_tile; ++tile) {
     const std::uint32_t t = tile * lanes;
-    const F p = exp2_lanes(sub(load(scores + t), maximum));
+    F p = exp2_lanes(sub(load(scores + t), maximum));
+    if (factors != nullptr) p = mul(p, load(factors + t));
     Kv::store_weights(weights + t, p);
     sum = add(sum, p);
   }
@@ -110,7 +114,7 @@ static void fold_page_as(const FoldInput& in, float* scratch, float* states) {
   }
   for (std::uint32_t i = 0; i < in.vectors; ++i) {
     softmax_row<Kv>(scores + i * stride, weights + i * stride, range, in.begin[i], in.end[i],
-                    states + i * state_stride);
+                    nullptr, states + i * state_stride);
   }
   for (std::uint32_t first = 0; first < in.vectors; first += Kv::value_vectors) {
     with_count<Kv::value_vectors>(in.vectors - first, [&]<int Vectors>() {
@@ -182,6 +186,20 @@ HEADRACE_INLINE void group_scores(const FoldInput& in, TokenGroups chosen,
   }
 }
 
+/// How often each token's weight counts, to the end of the last tile. Null: once.
+struct TokenFactors {
+  alignas(64) float of_tokens[tokens_per_block_max];
+  const float* first = nullptr;
+
+  TokenFactors(const float* of_groups, std::uint32_t count) {
+    if (of_groups == nullptr) return;
+    first = of_tokens;
+    std::uint32_t t = 0;
+    for (; t < count * group_tokens; ++t) of_tokens[t] = of_groups[t / group_tokens];
+    for (; t % lanes != 0; ++t) of_tokens[t] = 1.0F;
+  }
+};
+
 /// Scores and weights are those of the chosen tokens, one after the other. All of a page are in the
 /// order, and so in the lanes, in which fold_page() has them.
 template <typename Kv>
@@ -202,9 +220,10 @@ static void fold_groups_as(const FoldInput& in, TokenGroups chosen, float* scrat
       }
     });
   }
+  const TokenFactors factors(in.group_factors, chosen.count);
   for (std::uint32_t i = 0; i < in.vectors; ++i) {
     softmax_row<Kv>(scores + i * stride, weights + i * stride, {0, (tokens + lanes - 1) / lanes}, 0,
-                    tokens, states + i * state_stride);
+                    tokens, factors.first, states + i * state_stride);
   }
   for (std::uint32_t first = 0; first < in.vectors; first += Kv::value_vectors) {
     with_count<Kv::value_vectors>(in.vectors - first, [&]<int Vectors>() {

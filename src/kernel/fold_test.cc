@@ -184,11 +184,12 @@ class Fold : public KernelTest {
  protected:
   using Queries = std::vector<std::vector<float>>;
 
-  /// Partial of one page for each query: [query][state]. Of these groups, or, with none, of what
-  /// each one reads.
+  /// Partial of one page for each query: [query][state]. Of these groups, each so many times if
+  /// there are factors, or, with none, of what each one reads.
   std::vector<float> partials(const TestPage& page, std::span<const std::vector<float>> queries,
                               std::span<const Reads> reads,
-                              std::span<const std::uint16_t> groups = {}) const {
+                              std::span<const std::uint16_t> groups = {},
+                              const float* factors = nullptr) const {
     const std::size_t query_bytes = prepared_query_bytes(page.head_dim);
     std::vector<std::byte> prepared(queries.size() * query_bytes);
     std::vector<const std::byte*> pointers;
@@ -203,8 +204,9 @@ class Fold : public KernelTest {
     }
     std::vector<float> scratch(fold_scratch_floats(page.tokens), 1e30F);
     std::vector<float> states(queries.size() * fold_state_floats(page.head_dim), -3.0F);
-    const FoldInput in = {page.head(), static_cast<std::uint32_t>(queries.size()), pointers.data(),
-                          begin.data(), end.data()};
+    const FoldInput in = {page.head(),     static_cast<std::uint32_t>(queries.size()),
+                          pointers.data(), begin.data(),
+                          end.data(),      factors};
     if (groups.empty()) {
       table.fold_page(in, scratch.data(), states.data());
     } else {
@@ -362,6 +364,34 @@ TEST_P(Fold, OfChosenGroupsIsSoftmaxAttentionOverTheirTokens) {
   }
 }
 
+TEST_P(Fold, CountsAGroupAsOftenAsItsFactorSays) {
+  TestRandom random(64);
+  constexpr std::uint32_t page_tokens = 80;
+  for (const KvType type : kv_types) {
+    TestPage page(type, page_tokens, 64);
+    page.fill(table, random);
+    const std::vector<float> query = random_queries(1, 64, random)[0];
+    for (const std::uint32_t percent : {12U, 60U, 100U}) {
+      const std::vector<std::uint16_t> groups = random_groups(page_tokens, percent, random);
+      std::vector<float> factors;
+      std::vector<Reads> reads;
+      for (const std::uint32_t group : groups) {
+        const std::uint32_t times = 1 + random.below(6);
+        factors.push_back(static_cast<float>(times));
+        for (std::uint32_t i = 0; i < times; ++i)
+          reads.push_back({group * group_tokens, (group + 1) * group_tokens});
+      }
+      const Reads all = {0, page_tokens};
+      const std::vector<float> state =
+          partials(page, std::span(&query, 1), std::span(&all, 1), groups, factors.data());
+      std::vector<float> out(64);
+      table.fold_finish(state.data(), 64, out.data());
+      SCOPED_TRACE(std::string(to_string(type)) + ", " + std::to_string(groups.size()) + " groups");
+      expect_near(out, std::vector<TestPage>(reads.size(), page), reads, query);
+    }
+  }
+}
+
 TEST_P(Fold, OfAllGroupsHasTheBitsOfTheWholePage) {
   TestRandom random(61);
   for (const KvType type : kv_types) {
@@ -374,8 +404,9 @@ TEST_P(Fold, OfAllGroupsHasTheBitsOfTheWholePage) {
         const Queries queries = random_queries(count, head_dim, random);
         const std::vector<Reads> reads(count, {0, page_tokens});
         const std::vector<float> whole = partials(page, queries, reads);
+        const std::vector<float> once(page_tokens / group_tokens, 1.0F);
         const std::vector<float> grouped =
-            partials(page, queries, reads, random_groups(page_tokens, 100, random));
+            partials(page, queries, reads, random_groups(page_tokens, 100, random), once.data());
         for (std::size_t i = 0; i < count; ++i) {
           expect_same_bits(content(whole, i, head_dim), content(grouped, i, head_dim),
                            std::string(to_string(type)) + ", head_dim " + std::to_string(head_dim));

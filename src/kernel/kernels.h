@@ -109,6 +109,8 @@ struct FoldInput {
   const std::uint32_t* begin = nullptr;
   /// [vectors] and the first one after it that it may not, > begin
   const std::uint32_t* end = nullptr;
+  /// Of fold_groups(): how often each of its groups counts, finite, at least once. Null: once.
+  const float* group_factors = nullptr;
 };
 
 /// Bytes of a query vector as the fold reads it; the same for all types, so that callers need not

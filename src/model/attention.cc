@@ -180,16 +180,19 @@ std::span<const std::uint16_t> Attention::stored_groups(std::span<const std::uin
   return stored;
 }
 
-/// Those of these groups that do not wait for the next step.
-std::span<const std::uint16_t> Attention::present_groups(std::span<const std::uint16_t> groups,
-                                                         const SequenceKv& kv, const PageView& view,
-                                                         std::size_t worker) {
+/// Without those that wait for the next step.
+Attention::ChosenGroups Attention::present_groups(const ChosenGroups& chosen, const SequenceKv& kv,
+                                                  const PageView& view, std::size_t worker) {
   constexpr std::uint32_t parts = choice_tokens / kernel::group_tokens;
-  std::vector<std::uint16_t>& present = present_groups_[worker];
-  present.clear();
-  for (const std::uint16_t group : groups)
-    if (!kv.is_deferred(view, group / parts)) present.push_back(group);
-  return present;
+  PresentGroups& present = present_groups_[worker];
+  present.groups.clear();
+  present.factors.clear();
+  for (std::size_t i = 0; i < chosen.groups.size(); ++i) {
+    if (kv.is_deferred(view, chosen.groups[i] / parts)) continue;
+    present.groups.push_back(chosen.groups[i]);
+    present.factors.push_back(chosen.factors[i]);
+  }
+  return {present.groups, present.factors};
 }
 
 /// What the vectors of a kv head, from `first` on, read of a page in recall.
@@ -204,21 +207,24 @@ void Attention::fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const P
   } else if (choice.is_whole) {
     kernel::kernels().fold_page(in, scratch, states);
   } else {
-    auto groups = chooser_->groups(view.first_position / page_tokens_, kv_head);
+    const std::uint32_t block = view.first_position / page_tokens_;
+    ChosenGroups chosen = {chooser_->groups(block, kv_head), chooser_->factors(block, kv_head)};
     if (view.data == nullptr) {
-      if (kv.defers_groups()) groups = present_groups(groups, kv, view, worker);
-      if (groups.empty()) {
+      if (kv.defers_groups()) chosen = present_groups(chosen, kv, view, worker);
+      if (chosen.groups.empty()) {
         for (std::uint32_t i = 0; i < in.vectors; ++i)
           kernel::fold_reset(states + i * state_floats_, head_dim_);
         return;
       }
       // What is in memory goes to its place in a page: the same bits as if it were all there.
       std::byte* const part = parts_.data() + worker * kv.shape().bytes();
-      if (first == 0) kv.copy_groups(view, kv_head, stored_groups(groups, worker), part);
+      if (first == 0) kv.copy_groups(view, kv_head, stored_groups(chosen.groups, worker), part);
       in.page = page_head(kv.shape(), part, kv_head);
     }
-    kernel::kernels().fold_groups(in, groups.data(), static_cast<std::uint32_t>(groups.size()),
-                                  scratch, states);
+    in.group_factors = chosen.factors.data();
+    kernel::kernels().fold_groups(in, chosen.groups.data(),
+                                  static_cast<std::uint32_t>(chosen.groups.size()), scratch,
+                                  states);
   }
 }
 
@@ -367,8 +373,10 @@ Result<void> Attention::prepare_recall(const ModelShape& shape, const PageShape&
   present_groups_.resize(parallel_->workers());
   for (std::vector<std::uint16_t>& groups : stored_groups_)
     groups.reserve(page.tokens / choice_tokens);
-  for (std::vector<std::uint16_t>& groups : present_groups_)
-    groups.reserve(page.tokens / kernel::group_tokens);
+  for (PresentGroups& present : present_groups_) {
+    present.groups.reserve(page.tokens / kernel::group_tokens);
+    present.factors.reserve(page.tokens / kernel::group_tokens);
+  }
   HEADRACE_TRY_ASSIGN(parts_, AlignedBuffer::allocate(parallel_->workers() * page.bytes()));
   chooser_ = std::move(chooser);
   return {};
@@ -389,10 +397,11 @@ void Attention::fold_newest(const AttentionRows& rows, const PageShape& page, co
     chooser_->set_newest(head, newest_state(head)[0], newest_state(head)[1]);
 }
 
-void Attention::choose(const AttentionRows& rows, const PageShape& page, const RecallView& view) {
+void Attention::choose(const AttentionRows& rows, const PageShape& page, std::uint32_t layer,
+                       const RecallView& view) {
   if (window_) return window_->choose(rows.first_position, view);
   newest_page_ = view.newest.data;
-  chooser_->begin(rows.queries, score_scale_, view);
+  chooser_->begin(rows.queries, score_scale_, layer, view);
   const std::size_t blocks = view.sketches.size();
   const std::size_t runs = std::min(blocks, recall_tasks_per_worker * parallel_->workers());
   parallel_->run(kv_heads_ + runs, [&](std::size_t task, std::size_t worker) {
@@ -424,7 +433,7 @@ Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, st
   const PageShape& page = kv.shape();
   prepare_queries(rows, page.type);
   reset_one_row();
-  choose(rows, page, view);
+  choose(rows, page, layer, view);
   const TokenChoice choice = window_ ? window_->choice() : chooser_->choice();
   if (const std::size_t missing = kv.choose(layer, choice); missing > 0)
     parallel_->run(missing, [&](std::size_t i, std::size_t) { kv.load_group(i); });

@@ -58,6 +58,16 @@ class Attention {
   /// Query vectors of one kv head that read one page together, with where their results go.
   struct Gathered;
 
+  /// What a kv head reads of a page in recall: groups, and how often each counts.
+  struct ChosenGroups {
+    std::span<const std::uint16_t> groups;
+    std::span<const float> factors;
+  };
+  struct PresentGroups {
+    std::vector<std::uint16_t> groups;
+    std::vector<float> factors;
+  };
+
   std::byte* query(std::uint32_t row, std::uint32_t head);
   /// State of one query vector: [kv_head][row * group + head in group].
   float* state(std::uint32_t kv_head, std::uint32_t vector);
@@ -68,16 +78,16 @@ class Attention {
   void fold_one_row(const AttentionRows& rows, const PageShape& page,
                     std::span<const PageView> batch, SequenceKv* recalled);
   float* newest_state(std::uint32_t query_head);
-  void choose(const AttentionRows& rows, const PageShape& page, const RecallView& view);
+  void choose(const AttentionRows& rows, const PageShape& page, std::uint32_t layer,
+              const RecallView& view);
   const BlockChoice& choice_of(const PageView& view, std::uint32_t kv_head) const;
   void add_up_mass();
   void fold_newest(const AttentionRows& rows, const PageShape& page, const PageView& view,
                    std::uint32_t kv_head, std::size_t worker);
   std::span<const std::uint16_t> stored_groups(std::span<const std::uint16_t> groups,
                                                std::size_t worker);
-  std::span<const std::uint16_t> present_groups(std::span<const std::uint16_t> groups,
-                                                const SequenceKv& kv, const PageView& view,
-                                                std::size_t worker);
+  ChosenGroups present_groups(const ChosenGroups& chosen, const SequenceKv& kv,
+                              const PageView& view, std::size_t worker);
   void fold_chosen(kernel::FoldInput& in, const SequenceKv& kv, const PageView& view,
                    std::uint32_t kv_head, std::uint32_t first, std::size_t worker, float* states);
   void ask_for_chosen(const PageShape& page, const PageView& view, std::uint32_t kv_head);
@@ -106,7 +116,8 @@ class Attention {
   std::uint32_t page_tokens_ = 0;
   const std::byte* newest_page_ = nullptr;
   AlignedBuffer newest_;  // in recall, [query_head][state]: what newest_page_ gave
-  std::vector<std::vector<std::uint16_t>> stored_groups_, present_groups_;  // [worker]
+  std::vector<std::vector<std::uint16_t>> stored_groups_;  // [worker]
+  std::vector<PresentGroups> present_groups_;              // [worker]
   AlignedBuffer parts_;  // [worker]: a page with what is in memory of one
 };
 

@@ -28,6 +28,7 @@ struct Heads {
 
 ModelShape model_shape(const Heads& heads) {
   ModelShape shape;
+  shape.layers = 1;
   shape.query_heads = heads.query_heads;
   shape.kv_heads = heads.kv_heads;
   shape.head_dim = heads.head_dim;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/check.h"
 #include "kernel/kernels.h"
 
 namespace headrace {
@@ -13,6 +14,16 @@ using kernel::group_tokens;
 namespace {
 /// Of the largest unit: lists are written first and then counted.
 constexpr std::size_t group_room = 4;
+/// Most tokens that one that is read may stand for: an estimate that is far too small is not let
+/// loose. What weighs less than that part of the threshold is left out where its turn would be.
+constexpr float largest_factor = 1024;
+
+/// 1 / u of unit after unit: the multiples of the golden ratio lie evenly wherever they begin.
+float spread_of(std::uint32_t unit) {
+  constexpr std::uint32_t golden = 0x9E37'79B9;  // of 2^32
+  const float fraction = static_cast<float>((unit + 1) * golden >> 8U) * 0x1p-24F;
+  return 1 / std::max(fraction, 1 / largest_factor);
+}
 }  // namespace
 
 Result<RecallChooser> RecallChooser::create(Parallel& parallel, const ModelShape& shape,
@@ -20,6 +31,7 @@ Result<RecallChooser> RecallChooser::create(Parallel& parallel, const ModelShape
   RecallChooser chooser;
   chooser.parallel_ = &parallel;
   chooser.page_ = page;
+  chooser.layers_ = shape.layers;
   chooser.query_heads_ = shape.query_heads;
   chooser.group_heads_ = shape.query_heads / shape.kv_heads;
   chooser.blocks_max_ = (context + page.tokens - 1) / page.tokens;
@@ -43,24 +55,28 @@ Result<RecallChooser> RecallChooser::create(Parallel& parallel, const ModelShape
   chooser.heads_.resize(shape.kv_heads);
   for (KvHead& head : chooser.heads_) {
     head.unit_mass.resize(groups);
-    head.chosen.resize(groups);
-    head.heavy.resize(groups + 1);
-    head.lightest.reserve(groups);
+    head.readings.resize(groups);
+    head.first.resize(groups + 1);
+    head.last.reserve(groups);
     head.blocks.resize(chooser.blocks_max_);
     head.groups.resize(groups + group_room);
+    head.factors.resize(groups);
   }
+  chooser.spreads_.resize(groups + std::size_t{shape.layers} * shape.kv_heads);
+  for (std::uint32_t unit = 0; unit < chooser.spreads_.size(); ++unit)
+    chooser.spreads_[unit] = spread_of(unit);
   chooser.wanted_.reserve(chooser.blocks_max_);
   return chooser;
 }
 
 /// The exponent and the first bits of the fraction: larger for what is heavier.
-std::uint32_t RecallChooser::Ranks::of(float mass) {
-  return std::bit_cast<std::uint32_t>(mass) >> 20;
+std::uint32_t RecallChooser::Ranks::of(float priority) {
+  return std::bit_cast<std::uint32_t>(priority) >> 20;
 }
 
-void RecallChooser::Ranks::add(float added) {
-  ++units[of(added)];
-  mass[of(added)] += double{added};
+void RecallChooser::Ranks::add(float priority, float added) {
+  ++units[of(priority)];
+  mass[of(priority)] += double{added};
 }
 
 void RecallChooser::Ranks::clear() {
@@ -75,8 +91,11 @@ float* RecallChooser::group_weights(std::uint32_t query_head, std::uint32_t bloc
          (std::size_t{query_head} * blocks_max_ + block) * groups_of_block();
 }
 
-void RecallChooser::begin(const float* queries, double score_scale, const RecallView& view) {
+void RecallChooser::begin(const float* queries, double score_scale, std::uint32_t layer,
+                          const RecallView& view) {
+  HEADRACE_CHECK(layer < layers_, "a layer that the model lacks");
   view_ = &view;
+  layer_ = layer;
   by_layer_ = view.options->recall_by_layer;
   for (std::uint32_t head = 0; head < query_heads_; ++head) {
     kernel::kernels().prepare_sketch_query(queries + std::size_t{head} * page_.head_dim,
@@ -144,6 +163,7 @@ std::span<const RecallChooser::KvHead> RecallChooser::choices() const {
 void RecallChooser::choose_for(std::uint32_t kv_head, std::uint32_t query_heads,
                                std::uint32_t position) {
   heads_[kv_head].query_heads = query_heads;
+  heads_[kv_head].spread = spreads_.data() + std::size_t{layer_} * page_.kv_heads + kv_head;
   choose_units(heads_[kv_head], position);
   list_blocks(heads_[kv_head]);
 }
@@ -169,10 +189,14 @@ void RecallChooser::sum_up(const KvHead& head) {
     const BlockChoice& chosen = head.blocks[block];
     for (std::uint32_t i = 0; i < chosen.groups; ++i)
       wanted_groups_[first + head.groups[chosen.first_group + i] / parts] = 1;
-    const float* const mass = head.unit_mass.data() + block * (page_.tokens / unit_tokens);
+    const std::uint32_t first_unit = block * (page_.tokens / unit_tokens);
     for (std::uint32_t token = 0; token < page_.tokens;
-         token += std::min(unit_tokens, choice_tokens))
-      mass_[first + token / choice_tokens] += mass[token / unit_tokens];
+         token += std::min(unit_tokens, choice_tokens)) {
+      // What is in the sample stands for others, and what is nearly in it may soon be.
+      const std::uint32_t unit = first_unit + token / unit_tokens;
+      const float stands_for = std::min(head.priority(unit), head.threshold);
+      mass_[first + token / choice_tokens] += std::max(head.unit_mass[unit], stands_for);
+    }
   }
 }
 
@@ -212,15 +236,15 @@ void RecallChooser::weigh_units(std::uint32_t kv_head) {
   }
 }
 
-/// The first and the newest tokens, those in zones, and the heaviest units of the rest.
+/// The first and the newest tokens, those in zones, and of the rest the units that come first.
 void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
   const AttentionOptions& options = *view_->options;
   const std::uint32_t unit_tokens = options.recall_group;
   const std::uint32_t units = page_.tokens / unit_tokens;  // of a block
   const std::uint32_t newest = position + 1 - std::min(position + 1, options.recall_newest);
   const std::uint32_t unit_groups = unit_tokens / group_tokens;
-  const float least = options.recall_share * static_cast<float>(head.query_heads * unit_groups);
-  head.heavy_units = 0;
+  head.threshold = options.recall_share * static_cast<float>(head.query_heads * unit_groups);
+  head.first_units = 0;
   head.tokens_read = 0;
   head.mass_left = 0;
   for (std::uint32_t block = 0; block < blocks(); ++block) {
@@ -230,60 +254,64 @@ void RecallChooser::choose_units(KvHead& head, std::uint32_t position) {
     }
     for (std::uint32_t unit = block * units; unit < (block + 1) * units; ++unit) {
       const std::uint32_t token = unit * unit_tokens;
-      head.chosen[unit] = token < options.recall_first || token + unit_tokens > newest ||
-                          view_->has_zone(token, unit_tokens);
-      head.tokens_read += head.chosen[unit] * unit_tokens;
+      const bool is_always = token < options.recall_first || token + unit_tokens > newest ||
+                             view_->has_zone(token, unit_tokens);
+      head.readings[unit] = is_always ? always : unread;
+      head.tokens_read += is_always ? unit_tokens : 0;
     }
-    note_heavy(head, block, least);
+    note_first(head, block);
   }
-  choose_heaviest(head);
+  choose_first(head);
 }
 
-/// Those of a block that are not chosen yet and heavy enough. Without a branch for each unit: few
-/// are, and nothing tells which.
-void RecallChooser::note_heavy(KvHead& head, std::uint32_t block, float least) {
+/// Those of a block that are not read yet and have the priority. Without a branch for each unit:
+/// few have, and nothing tells which.
+void RecallChooser::note_first(KvHead& head, std::uint32_t block) {
   const std::uint32_t units = page_.tokens / view_->options->recall_group;
-  const std::uint32_t first = block * units;
-  const float* const mass = head.unit_mass.data() + first;
-  const std::uint8_t* const chosen = head.chosen.data() + first;
-  std::uint32_t* const heavy = head.heavy.data();
-  std::size_t count = head.heavy_units;
+  const std::uint32_t begin = block * units;
+  const float* const mass = head.unit_mass.data() + begin;
+  const float* const spread = head.spread + begin;
+  const Reading* const readings = head.readings.data() + begin;
+  const float threshold = head.threshold;
+  std::uint32_t* const first = head.first.data();
+  std::size_t count = head.first_units;
   std::array<float, 4> left = {};  // four sums, which are added up at the same time
   const auto note = [&](std::uint32_t unit, float& sum) {
-    const bool is_open = chosen[unit] == 0;
+    const bool is_open = readings[unit] == unread;
     sum += is_open ? mass[unit] : 0.0F;
-    heavy[count] = first + unit;
-    count += is_open && mass[unit] >= least ? 1 : 0;
+    first[count] = begin + unit;
+    count += is_open && mass[unit] * spread[unit] >= threshold ? 1 : 0;
   };
   std::uint32_t unit = 0;
   for (; unit + 4 <= units; unit += 4)
     for (std::uint32_t i = 0; i < 4; ++i) note(unit + i, left[i]);
   for (; unit < units; ++unit) note(unit, left[0]);
   head.mass_left += (double{left[0]} + double{left[1]}) + (double{left[2]} + double{left[3]});
-  head.heavy_units = count;
+  head.first_units = count;
 }
 
-/// As many of the heavy units as the options allow.
-void RecallChooser::choose_heaviest(KvHead& head) {
+/// As many of these units as the options allow. What counts for the others is the highest priority
+/// that is not read.
+void RecallChooser::choose_first(KvHead& head) {
   const AttentionOptions& options = *view_->options;
   const std::uint32_t unit_tokens = options.recall_group;
-  const std::span<const std::uint32_t> heavy = std::span(head.heavy).first(head.heavy_units);
+  const std::span<const std::uint32_t> first = std::span(head.first).first(head.first_units);
   std::size_t left =
       (options.recall_tokens - std::min(options.recall_tokens, head.tokens_read)) / unit_tokens;
   const double enough = (1.0 - double{options.recall_mass}) * head.query_heads;
   const auto choose = [&](std::uint32_t unit) {
-    head.chosen[unit] = 1;
+    head.readings[unit] = by_priority;
     head.mass_left -= double{head.unit_mass[unit]};
     head.tokens_read += unit_tokens;
   };
-  if (enough <= 0 && heavy.size() <= left) {
-    for (const std::uint32_t unit : heavy) choose(unit);
+  if (enough <= 0 && first.size() <= left) {
+    for (const std::uint32_t unit : first) choose(unit);
     return;
   }
   Ranks& ranks = head.ranks;
   ranks.clear();
-  for (const std::uint32_t unit : heavy) ranks.add(head.unit_mass[unit]);
-  // Whole ranks, the heaviest first; of the last one the heaviest units.
+  for (const std::uint32_t unit : first) ranks.add(head.priority(unit), head.unit_mass[unit]);
+  // Whole ranks, the highest first; of the last one the units of the highest priorities.
   std::uint32_t rank = Ranks::count;
   double left_of_ranks = head.mass_left;
   while (rank > 0 && left_of_ranks > enough && ranks.units[rank - 1] <= left) {
@@ -291,19 +319,26 @@ void RecallChooser::choose_heaviest(KvHead& head) {
     left -= ranks.units[rank];
     left_of_ranks -= ranks.mass[rank];
   }
-  head.lightest.clear();
-  for (const std::uint32_t unit : heavy) {
-    const std::uint32_t own = Ranks::of(head.unit_mass[unit]);
+  // The next rank that has any.
+  while (rank > 0 && ranks.units[rank - 1] == 0) --rank;
+  head.last.clear();
+  for (const std::uint32_t unit : first) {
+    const std::uint32_t own = Ranks::of(head.priority(unit));
     if (own >= rank) choose(unit);
-    if (own + 1 == rank) head.lightest.push_back(unit);
+    if (own + 1 == rank) head.last.push_back(unit);
   }
-  std::ranges::sort(head.lightest, [&](std::uint32_t a, std::uint32_t b) {
-    return head.unit_mass[a] != head.unit_mass[b] ? head.unit_mass[a] > head.unit_mass[b] : a < b;
+  std::ranges::sort(head.last, [&](std::uint32_t a, std::uint32_t b) {
+    const float of_a = head.priority(a);
+    const float of_b = head.priority(b);
+    return of_a != of_b ? of_a > of_b : a < b;
   });
-  for (const std::uint32_t unit :
-       std::span(head.lightest).first(std::min(left, head.lightest.size()))) {
-    if (head.mass_left <= enough) break;
+  for (const std::uint32_t unit : head.last) {
+    if (left == 0 || head.mass_left <= enough) {
+      head.threshold = head.priority(unit);
+      break;
+    }
     choose(unit);
+    --left;
   }
 }
 
@@ -316,13 +351,26 @@ void RecallChooser::list_blocks(KvHead& head) {
     BlockChoice& choice = head.blocks[block];
     choice = {.is_whole = !has_sketch(block), .first_group = count};
     if (choice.is_whole) continue;
-    const std::uint8_t* const chosen = head.chosen.data() + std::size_t{block} * units;
+    const Reading* const readings = head.readings.data() + std::size_t{block} * units;
     for (std::uint32_t unit = 0; unit < units; ++unit) {
       for (std::uint32_t i = 0; i < unit_groups; ++i)
         groups[count + i] = static_cast<std::uint16_t>(unit * unit_groups + i);
-      count += chosen[unit] != 0 ? unit_groups : 0;
+      count += readings[unit] != unread ? unit_groups : 0;
     }
     choice.groups = count - choice.first_group;
+    list_factors(head, block);
+  }
+}
+
+void RecallChooser::list_factors(KvHead& head, std::uint32_t block) {
+  const std::uint32_t unit_groups = view_->options->recall_group / group_tokens;
+  const std::uint32_t units = page_.tokens / view_->options->recall_group;
+  const BlockChoice& choice = head.blocks[block];
+  for (std::uint32_t i = choice.first_group; i < choice.first_group + choice.groups; ++i) {
+    const std::uint32_t unit = block * units + head.groups[i] / unit_groups;
+    const float mass = head.unit_mass[unit];
+    const bool counts_once = head.readings[unit] == always || mass >= head.threshold;
+    head.factors[i] = counts_once ? 1.0F : std::min(head.threshold / mass, largest_factor);
   }
 }
 
