@@ -173,6 +173,23 @@ class Sequence {
   /// some behind the end of the context).
   virtual Result<void> keep(std::uint32_t first_token, std::uint32_t tokens) = 0;
 
+  /// Takes what got least attention out of memory, between any two steps: of the keys and values
+  /// that this sequence has there, the share `keep_ratio` stays. The others are demoted: written
+  /// where EngineOptions::kv says, unless they are there already, and loaded again by a step that
+  /// reads them. So nothing is lost, and answers are the same, bit for bit, in every mode but with
+  /// AttentionOptions::recall_load_tokens. Always stays: the block under way, the first tokens
+  /// (AttentionOptions::retain_first), permanent zones, the newest tokens that every step reads,
+  /// layers with a window, and what other sequences use too. What got how much attention is known
+  /// in recall and sparse, while no prompt is read; else the newest pages leave first. Pages leave
+  /// as a whole. Returns how many bytes of memory are free for others. Errors: invalid_argument
+  /// (the ratio; all keys and values have room in memory, or KvOptions::evicted is "recipe", so
+  /// that there is no other place), out_of_budget, io; then what could not be written is still in
+  /// memory.
+  virtual Result<std::uint64_t> purge(const PurgeOptions& options) = 0;
+  Result<std::uint64_t> purge(float keep_ratio) {
+    return purge(PurgeOptions{.keep_ratio = keep_ratio});
+  }
+
   /// Another sequence with the same text. Both share what is sealed; the copy costs one open block.
   /// Errors: out_of_budget.
   virtual Result<std::unique_ptr<Sequence>> fork() = 0;

@@ -21,7 +21,7 @@ struct KvEviction {
   /// Of recall: their share of the attention, or what they stand for in a sample of it, summed over
   /// the steps and decayed.
   double mass = 0;
-  /// "nobody uses them", "newest first", "least mass" or "lent slot is needed".
+  /// "nobody uses them", "newest first", "least mass", "lent slot is needed" or "purge".
   const char* reason = "";
   /// Where they can be had from: "host", "disk" or "text" (computed again).
   const char* to = "";
@@ -170,6 +170,14 @@ struct SequenceOptions {
   std::uint32_t priority = 0;
   /// Seconds after its end for which what it leaves may serve others. 0: no limit.
   std::uint32_t keep_seconds = 0;
+};
+
+/// What Sequence::purge() takes out of memory.
+struct PurgeOptions {
+  /// The share of the keys and values in memory that stays there: what got most attention. 0 to 1.
+  float keep_ratio = 0.7F;
+  std::uint32_t first_token = 0;  ///< where it begins
+  std::uint32_t tokens = 0;       ///< from there on; 0: to the end
 };
 
 /// How the next token is chosen. The defaults are greedy: the most likely token, no randomness.

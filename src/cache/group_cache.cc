@@ -36,7 +36,8 @@ bool GroupCache::is_possible(const PageStoreOptions& options) {
 std::uint64_t GroupCache::bytes(const PageStoreOptions& options) {
   if (!is_possible(options)) return 0;
   const std::uint64_t groups = (options.context + group_tokens - 1) / group_tokens;
-  return options.layers * (groups + groups_of_block(options)) * (sizeof(std::uint32_t) + 1);
+  return options.layers * (groups + groups_of_block(options)) *
+         (sizeof(std::uint32_t) + 1 + sizeof(float));
 }
 
 std::uint64_t GroupCache::bytes_per_slot(const PageStoreOptions& options) {
@@ -56,6 +57,7 @@ GroupCache::GroupCache(PageStore& store, const PageTable& table,
     const std::size_t groups = std::size_t{table.blocks_max()} * groups_of_block_;
     layers_[layer].place.resize(groups);
     layers_[layer].chosen.reserve(groups);
+    layers_[layer].mass.resize(groups);
   }
   store_.add_borrower(*this);
 }
@@ -105,6 +107,11 @@ SlotIndex GroupCache::take_slot(Layer& layer) {
   for (Place& place : layer.places) place.is_needed = false;  // the step has ended
   find_victims(layer, groups_of_block_);
   for (const std::uint32_t victim : victims_) evict(layer, layer.places[victim], "least mass");
+  return remove_last_slot(layer);
+}
+
+/// The last slot of a layer. Its groups move to the others, which have room for them.
+SlotIndex GroupCache::remove_last_slot(Layer& layer) {
   const std::size_t places = layer.places.size() - groups_of_block_;
   std::uint32_t free = 0;
   for (std::size_t i = places; i < layer.places.size(); ++i) {
@@ -181,16 +188,17 @@ void GroupCache::evict(Layer& layer, Place& place, const char* reason) {
   if (!place.is_empty()) {
     store_.tell_eviction(table_.block(place.group / groups_of_block_), number_of(layer),
                          place.group % groups_of_block_ * group_tokens, group_tokens,
-                         double{place.mass}, reason);
+                         double{layer.mass[place.group]}, reason);
   }
   forget(layer, place);
 }
 
 void GroupCache::age(Layer& layer, const TokenChoice& choice) const {
+  for (std::size_t group = 0; group < choice.mass.size(); ++group)
+    layer.mass[group] = layer.mass[group] * decay + choice.mass[group];
   for (Place& place : layer.places) {
     place.is_needed = false;
     if (place.is_empty()) continue;
-    place.mass = place.mass * decay + choice.mass[place.group];
     place.is_retained = is_retained(place.group);  // keep() may have been called
   }
 }
@@ -290,7 +298,8 @@ void GroupCache::find_victims(const Layer& layer, std::size_t count) {
     if (!layer.places[i].is_needed) victims_.push_back(i);
   const auto worth = [&](std::uint32_t i) {
     const Place& place = layer.places[i];
-    return std::tuple(!place.is_empty(), place.is_retained, place.mass, i);
+    const float mass = place.is_empty() ? 0 : layer.mass[place.group];
+    return std::tuple(!place.is_empty(), place.is_retained, mass, i);
   };
   if (count >= victims_.size()) return;
   std::ranges::nth_element(victims_, victims_.begin() + static_cast<std::ptrdiff_t>(count), {},

@@ -3,7 +3,8 @@
 // residency is a group, not a page (docs/decisions/0010-groups-in-memory.md). Groups lie in slots
 // that the pool lends, as they are stored. When a place is needed, the group goes whose share of
 // the attention, summed over the steps and decayed, is the smallest; those of permanent zones and
-// of the first tokens (AttentionOptions::retain_first) go when there is no other.
+// of the first tokens (AttentionOptions::retain_first) go when there is no other. A purge
+// (group_cache_purge.cc) takes groups out for which nothing else comes.
 //
 // Used by the engine loop alone, but for load() and copy().
 #pragma once
@@ -38,6 +39,18 @@ class GroupCache final : public SlotBorrower {
   /// What the last step read of it stays, as far as there is place.
   void page_leaves(const Block& block, std::uint32_t layer) override;
 
+  /// A group that is here, between two steps.
+  struct Held {
+    std::uint32_t layer = 0;
+    std::uint32_t group = 0;  ///< of the text
+    double mass = 0;          ///< of the attention, decayed
+  };
+  std::vector<Held> held() const;
+  /// What a layer's steps gave to the groups of a block, wherever they are.
+  double mass(std::uint32_t layer, std::uint32_t block) const;
+  /// Between two steps: takes these groups out, and gives back the slots that the others leave free.
+  void drop(std::span<const Held> groups, const char* reason);
+
   /// Begins a layer: `blocks` says of which blocks [block] the chosen groups are to be had here.
   /// Those for which there is no place become 0. Returns how many groups must be loaded.
   std::size_t choose(std::uint32_t layer, const TokenChoice& choice,
@@ -61,7 +74,6 @@ class GroupCache final : public SlotBorrower {
   struct Place {
     static constexpr std::uint32_t nobody = 0xFFFF'FFFF;
     std::uint32_t group = nobody;  ///< of the text: block * groups_of_block_ + group of it
-    float mass = 0;                ///< of the attention, decayed
     bool is_needed = false;        ///< by the layer under way
     bool is_retained = false;      ///< leaves after all that is not
     bool is_empty() const { return group == nobody; }
@@ -72,6 +84,7 @@ class GroupCache final : public SlotBorrower {
     double wanted = 1;                 // groups a step, of pages elsewhere; a moving mean
     std::vector<std::uint32_t> place;  // [group of the text]: + 1; 0: in none
     std::vector<std::uint8_t> chosen;  // [group of the text] by the last step
+    std::vector<float> mass;           // [group of the text] of the attention, decayed
     bool is_read() const { return !place.empty(); }  // by groups: no window
   };
   struct Load {
@@ -89,6 +102,7 @@ class GroupCache final : public SlotBorrower {
   Layer& poorest();
   void add_slot(Layer& layer, SlotIndex slot);
   SlotIndex take_slot(Layer& layer);
+  SlotIndex remove_last_slot(Layer& layer);
   void balance();
   std::byte* data(const Layer& layer, std::uint32_t place) const;
   void age(Layer& layer, const TokenChoice& choice) const;

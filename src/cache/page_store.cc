@@ -106,6 +106,20 @@ std::uint32_t PageStoreOptions::tokens_read_exactly() const {
   return context;
 }
 
+std::uint32_t PageStoreOptions::newest_always_read() const {
+  switch (attention.mode) {
+    case AttentionMode::exact:
+      break;
+    case AttentionMode::recall:
+      return attention.recall_newest;
+    case AttentionMode::window:
+      return attention.window_tokens;
+    case AttentionMode::sparse:
+      return attention.sparse_tokens;  // no less than what is left beside sample and heavy ones
+  }
+  return 0;
+}
+
 Result<void> PageStore::reserve_sketches(std::uint32_t count) {
   if (count == 0) return {};
   HEADRACE_TRY_ASSIGN(sketches_, AlignedBuffer::allocate(std::uint64_t{count} * options_.layers *
@@ -294,11 +308,13 @@ void PageStore::make_room_of_unused(std::uint32_t slots) {
 }
 
 /// Starts to let a page go. False: the tier has no room in its queue, wait first.
-bool PageStore::let_page_leave(Block& block, std::uint32_t layer, const char* reason) {
+bool PageStore::let_page_leave(Block& block, std::uint32_t layer, const char* reason,
+                               bool tells_borrowers) {
   PageEntry& page = block.pages[layer];
   const bool leaves_now = options_.keeps_text_only || (!page.writing && page.stored);
   if (!leaves_now && !page.writing && !start_put(block, layer)) return false;
-  for (SlotBorrower* const borrower : borrowers_) borrower->page_leaves(block, layer);
+  for (SlotBorrower* const borrower : borrowers_)
+    if (tells_borrowers) borrower->page_leaves(block, layer);
   if (leaves_now) {
     free_slot(block, page);
   } else {

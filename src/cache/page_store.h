@@ -79,6 +79,8 @@ struct PageStoreOptions {
   bool recalls() const { return attention.mode == AttentionMode::recall; }
   /// Whether steps that draw a token read a part of the tokens.
   bool reads_a_part() const { return attention.mode != AttentionMode::exact; }
+  /// Newest tokens that every such step reads, at least.
+  std::uint32_t newest_always_read() const;
   /// A text of no more tokens is read exactly.
   std::uint32_t tokens_read_exactly() const;
   /// In sparse attention, what is noted of one layer: see RecallView.
@@ -101,6 +103,12 @@ struct PageStoreOptions {
     const std::uint32_t size = window(layer);
     return size == 0 || position < size ? 0 : (position - size + 1) / shape.tokens;
   }
+};
+
+/// One layer of a block.
+struct BlockPage {
+  Block* block = nullptr;
+  std::uint32_t layer = 0;
 };
 
 /// What a codec made of a page.
@@ -229,6 +237,11 @@ class PageStore {
   /// Tells whoever wants to hear it that tokens of a block leave memory.
   void tell_eviction(const Block& block, std::uint32_t layer, std::uint32_t first_token,
                      std::uint32_t tokens, double mass, const char* reason) const;
+  /// Whether a page is in the pool, may leave it, and no second sequence uses it.
+  bool may_demote(const Block& block, std::uint32_t layer) const;
+  /// Lets those of these pages leave the pool that may_demote(), and waits until tiers have them.
+  /// Errors: those of make_room(); then pages that no tier took are still in the pool.
+  Result<void> demote(std::span<const BlockPage> pages, const char* reason);
   /// Slots that streams hold of those kept free.
   void note_streaming(std::int32_t slots) { streaming_ += slots; }
 
@@ -298,7 +311,8 @@ class PageStore {
   bool keep_loaded(Block& block, std::uint32_t layer, SlotIndex slot);
   void finish_put(Block& block, std::uint32_t layer, std::size_t tier, const Result<void>& outcome);
   static Error disk_error(const Error& error);
-  bool let_page_leave(Block& block, std::uint32_t layer, const char* reason);
+  bool let_page_leave(Block& block, std::uint32_t layer, const char* reason,
+                      bool tells_borrowers = true);
   bool let_unused_page_leave();
   bool let_used_page_leave();
   bool take_back_slots();

@@ -249,6 +249,26 @@ Result<void> PageStore::run(const std::function<bool(Done)>& start) {
   return *std::move(outcome);
 }
 
+bool PageStore::may_demote(const Block& block, std::uint32_t layer) const {
+  return !tiers_.empty() && block.users == 1 && tracked_.contains(page_id(block, layer));
+}
+
+Result<void> PageStore::demote(std::span<const BlockPage> pages, const char* reason) {
+  write_error_ = {};
+  bool are_left = true;  // a page comes back if the queue of the next tier was full
+  while (are_left && write_error_.ok()) {
+    are_left = false;
+    for (const BlockPage& page : pages) {
+      while (write_error_.ok() && may_demote(*page.block, page.layer) &&
+             !let_page_leave(*page.block, page.layer, reason, false))
+        wait();
+    }
+    while (leaving_ > 0) wait();
+    for (const BlockPage& page : pages) are_left = are_left || may_demote(*page.block, page.layer);
+  }
+  return write_error_;
+}
+
 Error PageStore::disk_error(const Error& error) {
   return {error.code,
           "a KV page could not be kept on disk: " + error.message +

@@ -100,6 +100,9 @@ class SequenceCache final : public SequenceKv {
   Result<void> reserve(std::uint32_t rows);
   /// Steps that read a part of the tokens read these, which lie in the context, from now on.
   void keep(std::uint32_t first_token, std::uint32_t tokens);
+  /// Takes what matters least out of memory, between two steps. Returns how many bytes are free
+  /// then that were not. Errors: those of PageStore::demote().
+  Result<std::uint64_t> purge(const PurgeOptions& options);
   /// The next step draws a token: where --attention says so it reads a part of the tokens only.
   void set_decoding(bool decoding) { decoding_ = decoding; }
   /// Starts to load what the step will read, through at most `slots` slots. When sequences share a
@@ -181,6 +184,11 @@ class SequenceCache final : public SequenceKv {
                           std::span<const std::uint8_t> blocks,
                           std::span<const std::uint8_t> parts = {});
   bool keeps_groups() const;
+  struct PurgeList;
+  void list_pages(std::uint32_t layer, PurgeList& list);
+  void list_groups(PurgeList& list) const;
+  bool stays(std::uint32_t first_token, std::uint32_t tokens) const;
+  double page_mass(std::uint32_t layer, std::uint32_t block) const;
   Result<void> prepare_groups();
   bool fill_copy(Block& from, Block& to);
   std::uint64_t bytes_needed() const;

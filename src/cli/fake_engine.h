@@ -44,6 +44,8 @@ class FakeEngine final : public Engine {
   std::function<void()> on_decode;
   std::vector<std::vector<TokenId>> reads;  // prompts of append() and generate(), in order
   std::vector<std::pair<std::uint32_t, std::uint32_t>> zones;  // of keep(), in order
+  std::vector<PurgeOptions> purges;                            // of purge(), in order
+  Result<void> fail_purging;                                   // what purge() says
 
   const ModelInfo& model() const override { return model_info; }
   std::string model_digest() const override { return digest; }
@@ -142,6 +144,13 @@ class FakeSequence final : public Sequence {
   Result<void> keep(std::uint32_t first_token, std::uint32_t tokens) override {
     engine_.zones.emplace_back(first_token, tokens);
     return {};
+  }
+
+  using Sequence::purge;
+  Result<std::uint64_t> purge(const PurgeOptions& options) override {
+    engine_.purges.push_back(options);
+    HEADRACE_TRY(engine_.fail_purging);
+    return std::uint64_t{2} << 20;
   }
 
   Result<void> decode(TokenId token) override {

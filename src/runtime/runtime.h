@@ -106,6 +106,8 @@ class Runtime final : public Engine {
   /// Most rows of the next step of `sequence`, up to `wanted`.
   std::uint32_t rows_possible(const SequenceCache& sequence, std::size_t wanted) const;
 
+  /// Whether keys and values have a place besides memory.
+  bool can_demote() const { return !store_->holds_everything(); }
   bool reads_a_part() const { return store_->options().reads_a_part(); }
   Env& env() const { return env_; }
   const Vocabulary& vocabulary() const { return *vocabulary_; }

@@ -147,6 +147,19 @@ Result<void> RuntimeSequence::make_zone(std::uint32_t first_token, std::uint32_t
   return {};
 }
 
+Result<std::uint64_t> RuntimeSequence::demote(const PurgeOptions& options) {
+  if (!(options.keep_ratio >= 0 && options.keep_ratio <= 1)) {
+    return Error{ErrorCode::invalid_argument,
+                 "a purge keeps a share of 0 to 1, not " + std::to_string(options.keep_ratio)};
+  }
+  if (!runtime_.can_demote()) {
+    return Error{ErrorCode::invalid_argument,
+                 "nothing can be purged: the keys and values have no place besides memory; give "
+                 "--kv-memory less than a full context needs, and leave --kv-evicted recipe out"};
+  }
+  return cache_->purge(options);
+}
+
 Result<std::unique_ptr<Sequence>> RuntimeSequence::fork() {
   return runtime_.guarded([&]() -> Result<std::unique_ptr<Sequence>> {
     HEADRACE_TRY_ASSIGN(std::unique_ptr<SequenceCache> cache, cache_->fork());

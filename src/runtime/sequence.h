@@ -26,6 +26,10 @@ class RuntimeSequence final : public Sequence {
   Result<void> keep(std::uint32_t first_token, std::uint32_t tokens) override {
     return runtime_.guarded([&] { return make_zone(first_token, tokens); });
   }
+  using Sequence::purge;
+  Result<std::uint64_t> purge(const PurgeOptions& options) override {
+    return runtime_.guarded([&] { return demote(options); });
+  }
   Result<std::unique_ptr<Sequence>> fork() override;
   Result<Generation> generate(std::span<const TokenId> prompt,
                               const GenerateOptions& options) override {
@@ -42,6 +46,7 @@ class RuntimeSequence final : public Sequence {
 
  private:
   Result<void> make_zone(std::uint32_t first_token, std::uint32_t tokens);
+  Result<std::uint64_t> demote(const PurgeOptions& options);
   Result<void> read_decoding(TokenId token);
   Result<void> step_decoding(std::span<const TokenId> tokens, const RowLogits& on_row);
   Result<void> read(std::span<const TokenId> tokens, const ProgressCallback& on_progress,
