@@ -4,11 +4,13 @@
 #include <memory>
 #include <string>
 
+#include "base/bytes.h"
 #include "cli/command.h"
 #include "cli/conversation.h"
 #include "cli/engine_flags.h"
 #include "cli/exit_code.h"
 #include "cli/progress.h"
+#include "cli/purge_flags.h"
 #include "cli/sampling_flags.h"
 #include "cli/zone_flags.h"
 
@@ -35,6 +37,7 @@ struct ChatFlags {
   EngineFlags engine;
   SamplingFlags sampling;
   ZoneFlags zones;
+  PurgeFlags purge;
   std::string session;
 };
 
@@ -44,7 +47,14 @@ class ChatLoop {
       : context_(context),
         conversation_(engine, flags.zones),
         options_(flags.sampling.options),
-        session_(flags.session) {}
+        purge_(flags.purge),
+        session_(flags.session) {
+    if (purge_.topic_shift) {
+      conversation_.watch_topics([this](const Result<std::uint64_t>& purged) {
+        say_purged("a new topic; of the one before ", purged);
+      });
+    }
+  }
 
   Result<void> resume() {
     if (session_.empty()) return {};
@@ -124,6 +134,7 @@ class ChatLoop {
       const Result<void> saved = conversation_.save();
       if (!saved.ok()) return report_error(context_.err, saved.error(), Phase::running);
     }
+    if (answered) purge();
     if (stopped) {
       context_.interrupts.clear();
       context_.err << (answered ? "(stopped)" : "(stopped; what you said is taken back)")
@@ -135,9 +146,26 @@ class ChatLoop {
     return exit_ok;
   }
 
+  /// A purge that fails has lost nothing, so the conversation goes on.
+  void purge() {
+    if (purge_.every == 0 || ++answers_ % purge_.every != 0) return;
+    say_purged("", conversation_.purge(purge_.options));
+  }
+
+  void say_purged(const char* why, const Result<std::uint64_t>& purged) {
+    context_.err << "(" << why;
+    if (purged.ok()) {
+      context_.err << format_byte_count(*purged) << " left memory)" << std::endl;
+    } else {
+      context_.err << "nothing left memory: " << purged.error().message << ")" << std::endl;
+    }
+  }
+
   CommandContext& context_;
   Conversation conversation_;
   GenerateOptions options_;
+  const PurgeFlags purge_;
+  std::uint32_t answers_ = 0;
   const std::string session_;
 };
 
@@ -147,6 +175,8 @@ int chat(const ChatFlags& flags, CommandContext& context) {
   };
   const Result<EngineOptions> options = flags.engine.options();
   if (!options.ok()) return fail(options.error());
+  if (const Result<void> checked = flags.purge.check(*options); !checked.ok())
+    return fail(checked.error());
   const auto engine = context.open_engine(*options);
   if (!engine.ok()) return fail(engine.error());
   if (!(*engine)->model().has_chat_template) {
@@ -168,6 +198,7 @@ Command add_chat(CLI::App& program) {
   flags->engine.add_to(*command, 0);
   flags->sampling.add_to(*command, 0);
   flags->zones.add_to(*command, flags->engine, false);
+  flags->purge.add_to(*command, flags->engine);
   add_session_option(*command, flags->session);
   command->footer(footer);
   return {command, [flags](CommandContext& context) { return chat(*flags, context); }};

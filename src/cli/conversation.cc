@@ -25,18 +25,20 @@ std::optional<std::size_t> unread_from(const Engine& engine, std::span<const Tok
 
 Result<Generation> Conversation::say(const std::string& text, const GenerateOptions& options) {
   messages_.push_back({"user", text});
-  Result<Generation> generation = answer(options);
+  const bool begins_topic = on_topic_shift_ && topics_.begins_topic(text);
+  Result<Generation> generation = answer(options, begins_topic);
   const bool taken_back =
       !generation.ok() || (generation->finish_reason == "cancelled" && generation->tokens.empty());
   if (taken_back) {
     messages_.pop_back();
   } else {
     messages_.push_back({"assistant", generation->text});
+    topics_.add(generation->text);
   }
   return generation;
 }
 
-Result<Generation> Conversation::answer(const GenerateOptions& options) {
+Result<Generation> Conversation::answer(const GenerateOptions& options, bool begins_topic) {
   HEADRACE_TRY_ASSIGN(const std::vector<TokenId> full, engine_.chat_prompt(messages_));
   if (full.size() >= engine_.context()) {
     return Error{ErrorCode::invalid_argument,
@@ -56,9 +58,27 @@ Result<Generation> Conversation::answer(const GenerateOptions& options) {
     HEADRACE_TRY_ASSIGN(sequence_, engine_.new_sequence());
     from = 0;
   }
-  const std::span<const TokenId> unread = std::span(full).subspan(*from);
+  std::span<const TokenId> unread = std::span(full).subspan(*from);
   HEADRACE_TRY(zones_.make_zones(engine_, *sequence_, unread));
+  if (begins_topic && unread.size() > 1) {
+    HEADRACE_TRY(leave_topic(unread.first(unread.size() - 1), options));
+    unread = unread.last(1);
+  }
   return sequence_->generate(unread, options);
+}
+
+/// Reads the beginning of a topic, and lets the one before it leave memory. In this order: reading
+/// needs all of the text, and leaves as much of it in memory as there is room for.
+Result<void> Conversation::leave_topic(std::span<const TokenId> unread,
+                                       const GenerateOptions& options) {
+  const auto end = static_cast<std::uint32_t>(sequence_->tokens().size());
+  HEADRACE_TRY(sequence_->append(unread, options.on_progress, nullptr));
+  if (end > topic_begin_) {
+    on_topic_shift_(sequence_->purge(
+        {.keep_ratio = 0, .first_token = topic_begin_, .tokens = end - topic_begin_}));
+  }
+  topic_begin_ = end;
+  return {};
 }
 
 Result<void> Conversation::resume(const std::string& session) {
@@ -74,6 +94,7 @@ Result<void> Conversation::resume(const std::string& session) {
   }
   for (const nlohmann::json& message : note) {
     messages_.push_back({message.value("role", ""), message.value("content", "")});
+    topics_.add(messages_.back().content);
   }
   saved_tokens_ = std::move(state->tokens);
   return {};
@@ -89,9 +110,16 @@ Result<void> Conversation::save() {
   return engine_.save_session(session_, *sequence_, note.dump(-1, ' ', false, replace));
 }
 
+Result<std::uint64_t> Conversation::purge(const PurgeOptions& options) {
+  if (sequence_ == nullptr) return std::uint64_t{0};
+  return sequence_->purge(options);
+}
+
 void Conversation::reset() {
   messages_.clear();
   saved_tokens_.clear();
+  topics_.reset();
+  topic_begin_ = 0;
   sequence_.reset();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 
 #include "cli/zone_flags.h"
 #include "headrace/engine.h"
+#include "policy/topic_shift.h"
 
 namespace headrace {
 
@@ -33,6 +35,13 @@ class Conversation {
   explicit Conversation(Engine& engine, ZoneFlags zones = {})
       : engine_(engine), zones_(std::move(zones)) {}
 
+  /// From now on, before resume() and say(): when what the user says begins a new topic, the one
+  /// before leaves memory behind the reading of it, until a step reads it. `on_shift` hears of
+  /// that, with what Sequence::purge() returned.
+  void watch_topics(std::function<void(const Result<std::uint64_t>& purged)> on_shift) {
+    on_topic_shift_ = std::move(on_shift);
+  }
+
   /// Says `text` as the user and generates the answer. A turn that failed, or was stopped before
   /// its answer began, is taken back. Errors: those of Engine::chat_prompt() and
   /// Sequence::generate() and ZoneFlags::make_zones(), and invalid_argument when the conversation
@@ -47,13 +56,18 @@ class Conversation {
   /// Engine::save_session().
   Result<void> save();
 
+  /// Takes what got least attention out of memory, until it is needed. Returns how many bytes are
+  /// free for others. Errors: those of Sequence::purge().
+  Result<std::uint64_t> purge(const PurgeOptions& options);
+
   /// Forgets everything.
   void reset();
 
   std::size_t messages() const { return messages_.size(); }
 
  private:
-  Result<Generation> answer(const GenerateOptions& options);
+  Result<Generation> answer(const GenerateOptions& options, bool begins_topic);
+  Result<void> leave_topic(std::span<const TokenId> unread, const GenerateOptions& options);
 
   Engine& engine_;
   const ZoneFlags zones_;
@@ -61,6 +75,9 @@ class Conversation {
   std::unique_ptr<Sequence> sequence_;  // null: nothing read yet
   std::string session_;
   std::vector<TokenId> saved_tokens_;  // of the session, to be read first
+  std::function<void(const Result<std::uint64_t>&)> on_topic_shift_;
+  TopicShift topics_;
+  std::uint32_t topic_begin_ = 0;  // its first token
 };
 
 }  // namespace headrace
