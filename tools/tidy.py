@@ -45,7 +45,11 @@ NARROW_ARROWS = {
     ("runtime", "page"): {"page/shape.h"},
     ("cli", "kernel"): {"kernel/kernels.h"},  # the limits of the machine, for the benchmark
     # headrace trace replay, and what the command line sees in a text
-    ("cli", "policy"): {"policy/topic_shift.h", "policy/trace_replay.h"},
+    ("cli", "policy"): {
+        "policy/repetition.h",
+        "policy/topic_shift.h",
+        "policy/trace_replay.h",
+    },
 }
 
 # Which modules may include which foreign headers.

@@ -3,6 +3,7 @@
 #include <istream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "cli/command.h"
@@ -11,6 +12,7 @@
 #include "cli/exit_code.h"
 #include "cli/progress.h"
 #include "cli/purge_flags.h"
+#include "cli/repetition_report.h"
 #include "cli/sampling_flags.h"
 #include "cli/zone_flags.h"
 
@@ -119,6 +121,7 @@ class ChatLoop {
     const Result<Generation> generation = conversation_.say(line, options_);
     progress.finish();
     if (!context_.out.good()) return report_error(context_.err, output_failed(), Phase::running);
+    if (generation.ok()) warn_of_new_repetitions();
 
     const bool stopped = context_.interrupts.pending();
     if (stopped && context_.interrupts.signal() != SIGINT) return context_.interrupts.exit_code();
@@ -144,6 +147,14 @@ class ChatLoop {
                    << std::endl;
     }
     return exit_ok;
+  }
+
+  void warn_of_new_repetitions() {
+    std::vector<Repetition> found = find_repetitions(conversation_.prompt());
+    std::erase_if(found, [&](const Repetition& repetition) {
+      return repetition.first_token + repetition.tokens <= conversation_.prompt_tokens_before();
+    });
+    warn_of_repetitions(context_.err, found);
   }
 
   /// A purge that fails has lost nothing, so the conversation goes on.

@@ -78,6 +78,16 @@ TEST_F(Chat, ATurnThatDoesNotFitEndsAScriptButNotAPersonsConversation) {
   EXPECT_EQ(out.str(), "One.\n");
 }
 
+TEST_F(Chat, WarnsOnceOfALineThatRepeatsItself) {
+  in.str(std::string(70, 'x') + "\nMore\n");
+  EXPECT_EQ(run({"chat", "-m", "m"}), exit_ok);
+  EXPECT_EQ(out.str(), "One.\nTwo.\n");
+  const std::string warning = "warning: the text repeats";
+  const std::size_t first = err.str().find(warning);
+  ASSERT_NE(first, std::string::npos) << err.str();
+  EXPECT_EQ(err.str().find(warning, first + 1), std::string::npos) << err.str();
+}
+
 TEST_F(Chat, AModelWithoutATemplateIsRefused) {
   more = [](FakeEngine& engine) { engine.model_info.has_chat_template = false; };
   EXPECT_EQ(run({"chat", "-m", "m"}), exit_usage);

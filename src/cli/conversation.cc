@@ -58,6 +58,8 @@ Result<Generation> Conversation::answer(const GenerateOptions& options, bool beg
     HEADRACE_TRY_ASSIGN(sequence_, engine_.new_sequence());
     from = 0;
   }
+  prompt_ = full;
+  prompt_tokens_before_ = *from;
   std::span<const TokenId> unread = std::span(full).subspan(*from);
   HEADRACE_TRY(zones_.make_zones(engine_, *sequence_, unread));
   if (begins_topic && unread.size() > 1) {

@@ -64,6 +64,10 @@ class Conversation {
   void reset();
 
   std::size_t messages() const { return messages_.size(); }
+  /// The conversation as the last say() read it, up to its answer, and how much of that had been
+  /// read before.
+  std::span<const TokenId> prompt() const { return prompt_; }
+  std::size_t prompt_tokens_before() const { return prompt_tokens_before_; }
 
  private:
   Result<Generation> answer(const GenerateOptions& options, bool begins_topic);
@@ -75,6 +79,8 @@ class Conversation {
   std::unique_ptr<Sequence> sequence_;  // null: nothing read yet
   std::string session_;
   std::vector<TokenId> saved_tokens_;  // of the session, to be read first
+  std::vector<TokenId> prompt_;
+  std::size_t prompt_tokens_before_ = 0;
   std::function<void(const Result<std::uint64_t>&)> on_topic_shift_;
   TopicShift topics_;
   std::uint32_t topic_begin_ = 0;  // its first token

@@ -10,6 +10,7 @@
 #include "cli/exit_code.h"
 #include "cli/progress.h"
 #include "cli/prompt_text.h"
+#include "cli/repetition_report.h"
 #include "cli/run_report.h"
 #include "cli/sampling_flags.h"
 #include "cli/zone_flags.h"
@@ -51,19 +52,25 @@ Result<std::vector<TokenId>> prompt_tokens(const Engine& engine, const RunFlags&
   return tokens;
 }
 
+/// What came of a prompt.
+struct Answer {
+  Generation generation;
+  std::vector<Repetition> repetitions;  // of the prompt
+};
+
 /// Says `text` in the conversation of --session, and saves it.
-Result<Generation> answer_in_session(Engine& engine, const RunFlags& flags, const std::string& text,
-                                     const GenerateOptions& options) {
+Result<Answer> answer_in_session(Engine& engine, const RunFlags& flags, const std::string& text,
+                                 const GenerateOptions& options) {
   Conversation conversation(engine, flags.zones);
   HEADRACE_TRY(conversation.resume(flags.session));
   HEADRACE_TRY_ASSIGN(Generation generation, conversation.say(text, options));
   HEADRACE_TRY(conversation.save());
-  return generation;
+  return Answer{std::move(generation), find_repetitions(conversation.prompt())};
 }
 
 /// Continues the text of --session with `text` as it is, and saves it.
-Result<Generation> continue_session(Engine& engine, const RunFlags& flags, const std::string& text,
-                                    const GenerateOptions& options) {
+Result<Answer> continue_session(Engine& engine, const RunFlags& flags, const std::string& text,
+                                const GenerateOptions& options) {
   Result<SessionState> state = engine.read_session(flags.session);
   if (!state.ok() && state.error().code != ErrorCode::not_found) return std::move(state).error();
   HEADRACE_TRY_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence());
@@ -73,12 +80,12 @@ Result<Generation> continue_session(Engine& engine, const RunFlags& flags, const
   HEADRACE_TRY(flags.zones.make_zones(engine, *sequence, prompt));
   HEADRACE_TRY_ASSIGN(Generation generation, sequence->generate(prompt, options));
   HEADRACE_TRY(engine.save_session(flags.session, *sequence, ""));
-  return generation;
+  return Answer{std::move(generation), find_repetitions(prompt)};
 }
 
 /// Generates; streams the text to `text_out`. After a write that failed, `text_out` says so.
-Result<Generation> generate(CommandContext& context, Engine& engine, const RunFlags& flags,
-                            const std::string& text, std::ostream& text_out) {
+Result<Answer> generate(CommandContext& context, Engine& engine, const RunFlags& flags,
+                        const std::string& text, std::ostream& text_out) {
   Progress progress(context, "reading");
   GenerateOptions options = flags.sampling.options;
   options.on_progress = [&](std::uint32_t done, std::uint32_t total) {
@@ -97,7 +104,8 @@ Result<Generation> generate(CommandContext& context, Engine& engine, const RunFl
   HEADRACE_TRY_ASSIGN(const std::vector<TokenId> prompt, prompt_tokens(engine, flags, text));
   HEADRACE_TRY_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence());
   HEADRACE_TRY(flags.zones.make_zones(engine, *sequence, prompt));
-  return sequence->generate(prompt, options);
+  HEADRACE_TRY_ASSIGN(Generation generation, sequence->generate(prompt, options));
+  return Answer{std::move(generation), find_repetitions(prompt)};
 }
 
 int run(const RunFlags& flags, CommandContext& context) {
@@ -120,13 +128,11 @@ int run(const RunFlags& flags, CommandContext& context) {
   if (log != nullptr) log->set_engine(engine->get());
 
   std::ostream& text_out = flags.json ? context.err : context.out;
-  const Result<Generation> generation = generate(context, **engine, flags, *text, text_out);
+  const Result<Answer> answer = generate(context, **engine, flags, *text, text_out);
   if (!text_out.good()) return fail(output_failed(), Phase::running);
-  if (!generation.ok() && generation.error().code == ErrorCode::cancelled &&
-      context.interrupts.pending()) {
+  if (!answer.ok() && answer.error().code == ErrorCode::cancelled && context.interrupts.pending())
     return context.interrupts.exit_code();
-  }
-  if (!generation.ok()) return fail(generation.error(), Phase::running);
+  if (!answer.ok()) return fail(answer.error(), Phase::running);
   if (log != nullptr) {
     if (const Result<void> logged = log->finish(); !logged.ok())
       return fail(logged.error(), Phase::running);
@@ -135,7 +141,8 @@ int run(const RunFlags& flags, CommandContext& context) {
   text_out << std::endl;
   const std::size_t threads =
       options->threads != 0 ? options->threads : context.env.hardware_threads();
-  const RunReport report = {**engine, *options, *generation, threads};
+  const RunReport report = {**engine, *options, answer->generation, threads, answer->repetitions};
+  warn_of_repetitions(context.err, report.repetitions);
   print_summary(context.err, report);
   if (flags.json) context.out << to_json(report) << std::endl;
   if (!context.out.good()) return fail(output_failed(), Phase::running);

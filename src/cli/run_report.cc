@@ -6,6 +6,7 @@
 #include "cli/attention_report.h"
 #include "cli/figures.h"
 #include "cli/process.h"
+#include "cli/repetition_report.h"
 
 namespace headrace {
 
@@ -79,6 +80,7 @@ std::string to_json(const RunReport& report) {
         {"p90", generation.step_seconds_p90},
         {"p99", generation.step_seconds_p99}}},
       {"attention", attention_json(report.options.attention.mode, kv)},
+      {"repetitions", repetitions_json(report.repetitions)},
       {"guessed_tokens", generation.guessed_tokens},
       {"guesses_kept", generation.guesses_kept},
       {"kv_bytes_needed", kv.kv_bytes_needed},

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <ostream>
+#include <span>
 #include <string>
 
 #include "headrace/engine.h"
+#include "policy/repetition.h"
 
 namespace headrace {
 
@@ -13,7 +15,8 @@ struct RunReport {
   const Engine& engine;
   const EngineOptions& options;
   const Generation& generation;
-  std::size_t threads;  ///< in use
+  std::size_t threads;                      ///< in use
+  std::span<const Repetition> repetitions;  ///< of the prompt
 };
 
 /// A few lines of figures.

@@ -138,6 +138,19 @@ TEST_F(Run, SaysHowManyTokensAStepReadWhereItReadAPart) {
   EXPECT_TRUE(json()["attention"]["mass_left_out"].is_null()) << "nobody knows";
 }
 
+TEST_F(Run, WarnsOfATextThatRepeatsItself) {
+  EXPECT_EQ(run({"run", "-m", "m", "--raw", "-p", "Hi", "--json"}), exit_ok);
+  EXPECT_EQ(json()["repetitions"], nlohmann::json::array());
+  EXPECT_EQ(err.str().find("warning"), std::string::npos);
+  out.str("");
+  EXPECT_EQ(run({"run", "-m", "m", "--raw", "-p", "Hi" + std::string(70, 'x'), "--json"}), exit_ok);
+  EXPECT_EQ(json()["repetitions"],
+            nlohmann::json({{{"first_token", 2}, {"tokens", 70}, {"period", 1}}}));
+  EXPECT_NE(err.str().find("repeats a few tokens again and again, from token 2 on, 70 in all"),
+            std::string::npos)
+      << err.str();
+}
+
 TEST_F(Run, TokensLimitTheAnswer) {
   EXPECT_EQ(run({"run", "-m", "m", "-p", "Hi", "-n", "3", "--json"}), exit_ok);
   EXPECT_EQ(json()["text"], "Don");
