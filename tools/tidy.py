@@ -47,6 +47,7 @@ NARROW_ARROWS = {
     # headrace trace replay, and what the command line sees in a text
     ("cli", "policy"): {
         "policy/repetition.h",
+        "policy/token_weights.h",
         "policy/topic_shift.h",
         "policy/trace_replay.h",
     },

@@ -146,6 +146,14 @@ struct AttentionOptions {
   float sparse_heavy = 0.4F;
 };
 
+/// How much a token matters beyond the attention that it gets: 1 as much as that says, 2 twice as
+/// much. `text`: its bytes, not necessarily whole UTF-8 characters. `is_control`: it is none of
+/// text, such as <|im_start|>.
+using TokenWeight = std::function<float(TokenId token, std::string_view text, bool is_control)>;
+/// Makes one that is called for all tokens of one text, in order, each once. Both are called by the
+/// thread that works with the engine, in the middle of it: they must not call the engine.
+using NewTokenWeight = std::function<TokenWeight()>;
+
 /// What an Engine is opened with.
 struct EngineOptions {
   std::string model_path;  ///< a GGUF file
@@ -160,6 +168,10 @@ struct EngineOptions {
   AttentionOptions attention = {};
   /// Hears of all keys and values that leave memory. Null: nobody does.
   EvictionCallback on_eviction = {};
+  /// Where recall keeps groups of tokens in memory, the attention that a group got counts as often
+  /// as its largest weight says when room is needed or a purge comes. Changes speed, never answers,
+  /// but with AttentionOptions::recall_load_tokens. Null: every token weighs 1.
+  NewTokenWeight token_weights = {};
 };
 
 /// What a Sequence is started with.

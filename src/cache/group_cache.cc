@@ -36,8 +36,9 @@ bool GroupCache::is_possible(const PageStoreOptions& options) {
 std::uint64_t GroupCache::bytes(const PageStoreOptions& options) {
   if (!is_possible(options)) return 0;
   const std::uint64_t groups = (options.context + group_tokens - 1) / group_tokens;
-  return options.layers * (groups + groups_of_block(options)) *
-         (sizeof(std::uint32_t) + 1 + sizeof(float));
+  const std::uint64_t weights = options.new_token_weight ? groups * sizeof(float) : 0;
+  return weights + options.layers * (groups + groups_of_block(options)) *
+                       (sizeof(std::uint32_t) + 1 + sizeof(float));
 }
 
 std::uint64_t GroupCache::bytes_per_slot(const PageStoreOptions& options) {
@@ -45,10 +46,11 @@ std::uint64_t GroupCache::bytes_per_slot(const PageStoreOptions& options) {
 }
 
 GroupCache::GroupCache(PageStore& store, const PageTable& table,
-                       const std::vector<std::uint8_t>& zones)
+                       const std::vector<std::uint8_t>& zones, const std::vector<float>& weights)
     : store_(store),
       table_(table),
       zones_(zones),
+      weights_(weights),
       groups_of_block_(groups_of_block(store.options())),
       group_bytes_(group_bytes(store.options().shape)),
       layers_(store.options().layers) {
@@ -296,14 +298,14 @@ void GroupCache::find_victims(const Layer& layer, std::size_t count) {
   if (count == 0) return;
   for (std::uint32_t i = 0; i < layer.places.size(); ++i)
     if (!layer.places[i].is_needed) victims_.push_back(i);
-  const auto worth = [&](std::uint32_t i) {
+  const auto order = [&](std::uint32_t i) {
     const Place& place = layer.places[i];
-    const float mass = place.is_empty() ? 0 : layer.mass[place.group];
-    return std::tuple(!place.is_empty(), place.is_retained, mass, i);
+    return std::tuple(!place.is_empty(), place.is_retained,
+                      place.is_empty() ? 0.0F : worth(layer, place.group), i);
   };
   if (count >= victims_.size()) return;
   std::ranges::nth_element(victims_, victims_.begin() + static_cast<std::ptrdiff_t>(count), {},
-                           worth);
+                           order);
   victims_.resize(count);
 }
 

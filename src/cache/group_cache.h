@@ -4,7 +4,8 @@
 // that the pool lends, as they are stored. When a place is needed, the group goes whose share of
 // the attention, summed over the steps and decayed, is the smallest; those of permanent zones and
 // of the first tokens (AttentionOptions::retain_first) go when there is no other. A purge
-// (group_cache_purge.cc) takes groups out for which nothing else comes.
+// (group_cache_purge.cc) takes groups out for which nothing else comes. Where tokens are weighed a
+// group's attention counts as often as the largest weight of its tokens says.
 //
 // Used by the engine loop alone, but for load() and copy().
 #pragma once
@@ -26,9 +27,10 @@ class GroupCache final : public SlotBorrower {
   static std::uint64_t bytes(const PageStoreOptions& options);
   static std::uint64_t bytes_per_slot(const PageStoreOptions& options);
 
-  /// `table` must stay, with at least the blocks that were chosen from, and so must `zones`: see
-  /// RecallView.
-  GroupCache(PageStore& store, const PageTable& table, const std::vector<std::uint8_t>& zones);
+  /// `table` must stay, with at least the blocks that were chosen from, and so must `zones`, see
+  /// RecallView, and `weights` [group of the text]; empty: 1.
+  GroupCache(PageStore& store, const PageTable& table, const std::vector<std::uint8_t>& zones,
+             const std::vector<float>& weights);
   ~GroupCache() override;
 
   /// Between two steps: borrows a slot more for each layer, until this sequence has its share of
@@ -43,12 +45,13 @@ class GroupCache final : public SlotBorrower {
   struct Held {
     std::uint32_t layer = 0;
     std::uint32_t group = 0;  ///< of the text
-    double mass = 0;          ///< of the attention, decayed
+    double mass = 0;          ///< of the attention, decayed and weighed
   };
   std::vector<Held> held() const;
   /// What a layer's steps gave to the groups of a block, wherever they are.
   double mass(std::uint32_t layer, std::uint32_t block) const;
-  /// Between two steps: takes these groups out, and gives back the slots that the others leave free.
+  /// Between two steps: takes these groups out, and gives back the slots that the others leave
+  /// free.
   void drop(std::span<const Held> groups, const char* reason);
 
   /// Begins a layer: `blocks` says of which blocks [block] the chosen groups are to be had here.
@@ -98,6 +101,9 @@ class GroupCache final : public SlotBorrower {
     return static_cast<std::uint32_t>(&layer - layers_.data());
   }
   void release(const char* reason);
+  float worth(const Layer& layer, std::uint32_t group) const {
+    return layer.mass[group] * (weights_.empty() ? 1.0F : weights_[group]);
+  }
   double need(const Layer& layer, double more) const;
   Layer& poorest();
   void add_slot(Layer& layer, SlotIndex slot);
@@ -118,6 +124,7 @@ class GroupCache final : public SlotBorrower {
   PageStore& store_;
   const PageTable& table_;
   const std::vector<std::uint8_t>& zones_;
+  const std::vector<float>& weights_;
   const std::uint32_t groups_of_block_;
   const std::uint64_t group_bytes_;
   std::uint32_t slots_ = 0;  // borrowed

@@ -67,6 +67,8 @@ struct PageStoreOptions {
   const Codec* codec = &raw_codec();
   AttentionOptions attention;
   EvictionCallback on_eviction = {};
+  /// Makes what weighs the tokens of a text, in order, where recall keeps groups. Null: all are 1.
+  std::function<std::function<float(TokenId)>()> new_token_weight = {};
   Digest128 model;  ///< of the model file
   Digest128
       numerics;  ///< of what else the bytes of pages depend on: kernels, settings of the model

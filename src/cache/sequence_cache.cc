@@ -118,8 +118,22 @@ bool SequenceCache::keeps_groups() const {
 }
 
 Result<void> SequenceCache::prepare_groups() {
-  if (groups_ == nullptr) groups_ = std::make_unique<GroupCache>(store_, table_, zones_);
+  weigh_tokens();
+  if (groups_ == nullptr) groups_ = std::make_unique<GroupCache>(store_, table_, zones_, weights_);
   return groups_->grow(slots_kept_free());
+}
+
+/// Those that came since the last step of recall.
+void SequenceCache::weigh_tokens() {
+  if (!store_.options().new_token_weight) return;
+  if (!weigh_) {
+    weigh_ = store_.options().new_token_weight();
+    weights_.resize(store_.options().zone_bytes());
+  }
+  for (; weighed_ < position(); ++weighed_) {
+    float& weight = weights_[weighed_ / choice_tokens];
+    weight = std::max(weight, weigh_(tokens_[weighed_]));
+  }
 }
 
 std::uint32_t SequenceCache::stream_slots() const {

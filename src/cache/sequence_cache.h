@@ -190,6 +190,7 @@ class SequenceCache final : public SequenceKv {
   bool stays(std::uint32_t first_token, std::uint32_t tokens) const;
   double page_mass(std::uint32_t layer, std::uint32_t block) const;
   Result<void> prepare_groups();
+  void weigh_tokens();
   bool fill_copy(Block& from, Block& to);
   std::uint64_t bytes_needed() const;
   /// Through which pages stream. Recall keeps what it reads in memory, and streams little.
@@ -222,8 +223,12 @@ class SequenceCache final : public SequenceKv {
   std::vector<const std::byte*> sketches_;
   std::vector<std::uint8_t> unsketched_;
   TokenChoice choice_;
-  std::vector<std::uint8_t> parts_;     // [block]: its groups are in groups_
-  std::vector<std::uint8_t> whole_;     // [block]: chosen from, and needed as a page
+  std::vector<std::uint8_t> parts_;  // [block]: its groups are in groups_
+  std::vector<std::uint8_t> whole_;  // [block]: chosen from, and needed as a page
+  // Of what makes PageStoreOptions::new_token_weight, from the first step of recall on.
+  std::function<float(TokenId)> weigh_;
+  std::vector<float> weights_;          // [group of choice_tokens]: the largest
+  std::uint32_t weighed_ = 0;           // tokens
   std::unique_ptr<GroupCache> groups_;  // while steps of recall follow each other
   std::vector<Block*> pinned_;  // those that the step needs, where only text is kept of others
   std::unique_ptr<FillQueue> fills_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "policy/token_weights.h"
 
 namespace headrace {
 
@@ -225,6 +226,12 @@ void EngineFlags::add_attention_to(CLI::App& command) {
       "Tokens at the beginning that recall, window and sparse always read (default: 16)", "N");
   add({recall}, "--retain-first", attention.retain_first,
       "Tokens at the beginning that are the last to leave memory in recall (default: 128)", "N");
+  only_in({recall},
+          command
+              .add_flag("--weigh-tokens", weighs_tokens_,
+                        "In recall names, digits, rare and control tokens leave memory later than "
+                        "their attention alone says")
+              ->group(group));
   add({window}, "--window-tokens", attention.window_tokens,
       "Newest tokens that window reads of a layer (default: 1008)", "N");
   add({sparse}, "--sparse-tokens", attention.sparse_tokens,
@@ -262,6 +269,7 @@ Result<EngineOptions> EngineFlags::options() const {
   HEADRACE_TRY(check_mode_options(options.attention.mode));
   options.attention.recall_by_layer = recall_choice_ == "layer";
   options.kv.disk_direct = disk_io_ == "direct";
+  if (weighs_tokens_) options.token_weights = new_token_weights();
   options.sequences = 1;  // every command works on one at a time
   if (!kv_type_.empty()) {
     HEADRACE_TRY_ASSIGN(options.kv.type, parse_kv_type(kv_type_));

@@ -68,6 +68,7 @@ class EngineFlags {
   std::string attention_;
   std::string recall_choice_;
   bool keep_ = true;
+  bool weighs_tokens_ = false;
 };
 
 }  // namespace headrace

@@ -99,8 +99,19 @@ TEST_F(EngineFlagsOfRun, AnOptionOfAnotherModeOfAttentionIsRefused) {
   refused({"--attention", "window", "--recall-tokens", "700"}, "give --attention recall, or");
   refused({"--attention", "recall", "--sparse-sample", "0.2"}, "give --attention sparse, or");
   refused({"--recall-first", "4"}, "give --attention recall or window or sparse, or");
+  refused({"--attention", "sparse", "--weigh-tokens"}, "give --attention recall, or");
   refused({"--attention", "some"}, "there are exact, recall, window, sparse");
   EXPECT_TRUE(opened.empty());
+}
+
+TEST_F(EngineFlagsOfRun, TokensAreWeighedOnlyIfToldSo) {
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "recall"}), exit_ok);
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "recall", "--weigh-tokens"}),
+            exit_ok);
+  ASSERT_EQ(opened.size(), 2U);
+  EXPECT_FALSE(opened[0].token_weights);
+  ASSERT_TRUE(opened[1].token_weights);
+  EXPECT_GT(opened[1].token_weights()(1, "x", true), 1.0F);
 }
 
 TEST_F(EngineFlagsOfRun, WithoutOptionsTheEngineHasItsDefaults) {

@@ -145,7 +145,7 @@ TEST_F(Run, WarnsOfATextThatRepeatsItself) {
   out.str("");
   EXPECT_EQ(run({"run", "-m", "m", "--raw", "-p", "Hi" + std::string(70, 'x'), "--json"}), exit_ok);
   EXPECT_EQ(json()["repetitions"],
-            nlohmann::json({{{"first_token", 2}, {"tokens", 70}, {"period", 1}}}));
+            nlohmann::json::array({{{"first_token", 2}, {"tokens", 70}, {"period", 1}}}));
   EXPECT_NE(err.str().find("repeats a few tokens again and again, from token 2 on, 70 in all"),
             std::string::npos)
       << err.str();

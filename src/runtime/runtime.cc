@@ -100,6 +100,13 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.reuse = checked.kv.reuse;
   store.attention = checked.attention;
   store.on_eviction = checked.on_eviction;
+  if (checked.token_weights) {
+    store.new_token_weight = [this, weights = checked.token_weights] {
+      return [this, weigh = weights()](TokenId token) {
+        return weigh(token, vocabulary_->token_bytes(token), vocabulary_->is_control(token));
+      };
+    };
+  }
   HEADRACE_TRY_ASSIGN(store.codec, open_codec(checked.kv.codec, store.model));
   // What defines a page is also what is kept of it.
   if (!store.codec->is_lossless() || kept) {
