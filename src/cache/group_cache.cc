@@ -163,16 +163,19 @@ void GroupCache::page_leaves(const Block& block, std::uint32_t layer_number) {
 void GroupCache::release(const char* reason) {
   for (Layer& layer : layers_) {
     for (Place& place : layer.places) evict(layer, place, reason);
-    for (const SlotIndex slot : layer.slots) {
-      store_.pool().release(slot);
-      store_.note_lent(-1);
-    }
+    for (const SlotIndex slot : layer.slots) give_back(slot);
     layer.slots.clear();
     layer.places.clear();
     std::ranges::fill(layer.place, 0);
     layer.chosen.clear();
   }
-  slots_ = 0;
+}
+
+/// To the pool. The slot is no layer's any more.
+void GroupCache::give_back(SlotIndex slot) {
+  store_.pool().release(slot);
+  store_.note_lent(-1);
+  --slots_;
 }
 
 std::byte* GroupCache::data(const Layer& layer, std::uint32_t place) const {

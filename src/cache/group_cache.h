@@ -101,6 +101,7 @@ class GroupCache final : public SlotBorrower {
     return static_cast<std::uint32_t>(&layer - layers_.data());
   }
   void release(const char* reason);
+  void give_back(SlotIndex slot);
   float worth(const Layer& layer, std::uint32_t group) const {
     return layer.mass[group] * (weights_.empty() ? 1.0F : weights_[group]);
   }

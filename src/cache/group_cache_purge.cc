@@ -30,11 +30,8 @@ void GroupCache::drop(std::span<const Held> groups, const char* reason) {
   }
   for (Layer& layer : layers_) {
     auto empty = static_cast<std::size_t>(std::ranges::count_if(layer.places, &Place::is_empty));
-    for (; empty >= groups_of_block_ && !layer.slots.empty(); empty -= groups_of_block_) {
-      store_.pool().release(remove_last_slot(layer));
-      store_.note_lent(-1);
-      --slots_;
-    }
+    for (; empty >= groups_of_block_ && !layer.slots.empty(); empty -= groups_of_block_)
+      give_back(remove_last_slot(layer));
   }
 }
 

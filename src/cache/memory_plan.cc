@@ -83,7 +83,7 @@ std::uint64_t bookkeeping_bytes(const PageStoreOptions& options, std::uint64_t s
                                        cache_policy_bytes(options.policy, 0) / options.layers + 1;
   const std::uint64_t table = PageTable::bytes(blocks_of(options)) +
                               options.context * sizeof(TokenId) + GroupCache::bytes(options) +
-                              options.zone_bytes();
+                              options.choice_groups();  // a byte of zones for each
   const std::uint64_t block = BlockIndex::block_bytes(options.layers, options.shape.tokens);
   const std::uint64_t sequence = table + options.hidden_block_bytes();
   return sequences_with_rebuild(options) * sequence + index_blocks(options) * block +

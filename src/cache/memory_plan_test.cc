@@ -239,7 +239,7 @@ TEST(MemoryPlan, RecallHasRoomForTheSketchesOfAllBlocksInUse) {
   EXPECT_GE(recall.sketches, recall.blocks_max);
   EXPECT_EQ(recall.bookkeeping_bytes - exact.bookkeeping_bytes,
             std::uint64_t{recall.sketches} * options.layers * key_sketch_bytes(options.shape) +
-                options.sequences * (GroupCache::bytes(options) + options.zone_bytes()) +
+                options.sequences * (GroupCache::bytes(options) + options.choice_groups()) +
                 recall.slots * GroupCache::bytes_per_slot(options));
   options.memory_bytes = exact.limit_bytes / 2;
   const MemoryPlan bounded = plan_memory(options).value();

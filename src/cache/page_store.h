@@ -90,8 +90,9 @@ struct PageStoreOptions {
     const std::size_t blocks = (context + shape.tokens - 1) / shape.tokens;
     return notes_mass(attention) ? shape.kv_heads * blocks * (shape.tokens / 4) : 0;
   }
-  /// Of the zones of a sequence, one for each group of choice_tokens of full blocks.
-  std::size_t zone_bytes() const {
+  /// Groups of choice_tokens in the full blocks of a context, where steps read a part of the
+  /// tokens.
+  std::size_t choice_groups() const {
     const std::size_t blocks = (context + shape.tokens - 1) / shape.tokens;
     return reads_a_part() ? blocks * (shape.tokens / choice_tokens) : 0;
   }

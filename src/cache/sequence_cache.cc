@@ -128,7 +128,7 @@ void SequenceCache::weigh_tokens() {
   if (!store_.options().new_token_weight) return;
   if (!weigh_) {
     weigh_ = store_.options().new_token_weight();
-    weights_.resize(store_.options().zone_bytes());
+    weights_.resize(store_.options().choice_groups());
   }
   for (; weighed_ < position(); ++weighed_) {
     float& weight = weights_[weighed_ / choice_tokens];
@@ -198,7 +198,7 @@ Bytes SequenceCache::hidden_of(std::uint32_t block) const {
 
 void SequenceCache::keep(std::uint32_t first_token, std::uint32_t tokens) {
   if (!store_.options().reads_a_part()) return;
-  zones_.resize(store_.options().zone_bytes());
+  zones_.resize(store_.options().choice_groups());
   const std::uint32_t end = (first_token + tokens - 1) / choice_tokens + 1;
   for (std::uint32_t group = first_token / choice_tokens; group < end; ++group) zones_[group] = 1;
 }

@@ -32,10 +32,15 @@ Result<Generation> Conversation::say(const std::string& text, const GenerateOpti
   if (taken_back) {
     messages_.pop_back();
   } else {
-    messages_.push_back({"assistant", generation->text});
-    topics_.add(generation->text);
+    note_message({"assistant", generation->text});
   }
   return generation;
+}
+
+/// One that is new to the topic, too.
+void Conversation::note_message(ChatMessage message) {
+  if (on_topic_shift_) topics_.add(message.content);
+  messages_.push_back(std::move(message));
 }
 
 Result<Generation> Conversation::answer(const GenerateOptions& options, bool begins_topic) {
@@ -95,8 +100,7 @@ Result<void> Conversation::resume(const std::string& session) {
                                          "--raw`, which can go on with it"};
   }
   for (const nlohmann::json& message : note) {
-    messages_.push_back({message.value("role", ""), message.value("content", "")});
-    topics_.add(messages_.back().content);
+    note_message({message.value("role", ""), message.value("content", "")});
   }
   saved_tokens_ = std::move(state->tokens);
   return {};

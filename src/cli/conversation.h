@@ -70,6 +70,7 @@ class Conversation {
   std::size_t prompt_tokens_before() const { return prompt_tokens_before_; }
 
  private:
+  void note_message(ChatMessage message);
   Result<Generation> answer(const GenerateOptions& options, bool begins_topic);
   Result<void> leave_topic(std::span<const TokenId> unread, const GenerateOptions& options);
 

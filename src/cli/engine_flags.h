@@ -46,6 +46,10 @@ class EngineFlags {
   void only_in(std::vector<AttentionMode> modes, const CLI::Option* option) {
     mode_options_.push_back({option, std::move(modes)});
   }
+  /// The option is of those modes whose steps read a part of the tokens.
+  void only_where_a_part_is_read(const CLI::Option* option) {
+    only_in({AttentionMode::recall, AttentionMode::window, AttentionMode::sparse}, option);
+  }
   /// The options that the parsed flags mean. Errors: invalid_argument.
   Result<EngineOptions> options() const;
 

@@ -7,14 +7,12 @@ namespace headrace {
 
 void PurgeFlags::add_to(CLI::App& command, EngineFlags& engine) {
   const std::string group = "Attention";
-  // A step of exact attention would bring all of it back.
-  const std::vector<AttentionMode> modes = {AttentionMode::recall, AttentionMode::window,
-                                            AttentionMode::sparse};
   CLI::Option* const turns =
       command.add_option("--purge-every", every,
                          "After so many answers, such as 10, the keys and values that got least "
                          "attention leave memory, until a step reads them (default: 0, never)");
-  engine.only_in(modes, turns->type_name("N")->group(group));
+  // A step of exact attention would bring all of it back.
+  engine.only_where_a_part_is_read(turns->type_name("N")->group(group));
   CLI::Option* const share =
       command.add_option("--purge-keep", options.keep_ratio,
                          "Share of the keys and values in memory that stays there (default: 0.7)");
@@ -23,7 +21,7 @@ void PurgeFlags::add_to(CLI::App& command, EngineFlags& engine) {
       "--topic-shift", topic_shift,
       "When what is said seems to begin a new topic, the keys and values of the one before leave "
       "memory, until a step reads them");
-  engine.only_in(modes, topic->group(group));
+  engine.only_where_a_part_is_read(topic->group(group));
 }
 
 Result<void> PurgeFlags::check(const EngineOptions& engine) const {

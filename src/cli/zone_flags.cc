@@ -44,18 +44,16 @@ std::vector<TokenSpan> spans_of_roles(const Engine& engine, std::span<const Toke
 void ZoneFlags::add_to(CLI::App& command, EngineFlags& engine, bool is_all_said) {
   is_all_said_ = is_all_said;
   const std::string group = "Attention";
-  const std::vector<AttentionMode> modes = {AttentionMode::recall, AttentionMode::window,
-                                            AttentionMode::sparse};
   CLI::Option* const text =
       command.add_option("--keep", texts_,
                          "A text that every step of recall, window and sparse reads, wherever it "
                          "occurs; may be given several times");
-  engine.only_in(modes, text->allow_extra_args(false)->type_name("TEXT")->group(group));
+  engine.only_where_a_part_is_read(text->allow_extra_args(false)->type_name("TEXT")->group(group));
   CLI::Option* const roles =
       command.add_flag("--keep-roles", roles_,
                        "The same for what says who speaks: control tokens such as <|im_start|>, "
                        "and what follows in their line");
-  engine.only_in(modes, roles->group(group));
+  engine.only_where_a_part_is_read(roles->group(group));
 }
 
 Result<void> ZoneFlags::make_zones(const Engine& engine, Sequence& sequence,

@@ -16,21 +16,18 @@ inline const std::vector<std::vector<Turn>> tuned_dialogues = {
     {
         {"How do I grow tomatoes on a balcony?",
          "Use a deep pot with rich soil, put the tomatoes where they get six hours of sun, and "
-         "water "
-         "them every morning. Tie the stems to a stick."},
+         "water them every morning. Tie the stems to a stick."},
         {"How often should I water them when it is hot?",
          "In hot weather water the pots twice a day, morning and evening, so that the soil never "
          "dries out."},
         {"The leaves are turning yellow. What is wrong?",
          "Yellow leaves at the bottom are normal. If all leaves turn yellow the plants lack "
-         "nitrogen "
-         "or get too much water."},
+         "nitrogen or get too much water."},
         {"Which fertilizer would you use for the plants?",
          "A tomato fertilizer with much potassium, once a week from the first flowers on."},
         {"Please explain how a bank calculates compound interest on a savings account.",
          "The bank adds the interest to the balance, and the next period pays interest on both. "
-         "The "
-         "balance is the deposit times one plus the rate, to the power of the years.",
+         "The balance is the deposit times one plus the rate, to the power of the years.",
          true},
         {"So how much is a deposit of 1000 after ten years at five percent?",
          "The balance after ten years is about 1629, of which 629 is interest."},
@@ -41,8 +38,7 @@ inline const std::vector<std::vector<Turn>> tuned_dialogues = {
          "head, head.next; return previous. The function walks the list once."},
         {"Can you do it with recursion?",
          "Yes: a recursive function reverses the rest of the list and then hangs the head behind "
-         "it. "
-         "It needs stack space for each node."},
+         "it. It needs stack space for each node."},
         {"What happens with an empty list?",
          "The function returns None at once, because the head is None and the loop never runs."},
         {"Now add type hints to the function.",
@@ -59,8 +55,7 @@ inline const std::vector<std::vector<Turn>> tuned_dialogues = {
     {
         {"Who was the first Roman emperor?",
          "Augustus, who ruled from 27 BC to 14 AD. He was the adopted son of Julius Caesar and "
-         "ended "
-         "the civil wars of the republic."},
+         "ended the civil wars of the republic."},
         {"How did Augustus come to power?",
          "He defeated Mark Antony and Cleopatra at Actium, and the senate gave him the powers of "
          "several offices at once."},
@@ -73,16 +68,14 @@ inline const std::vector<std::vector<Turn>> tuned_dialogues = {
          true},
         {"It hurts most when I walk down stairs.",
          "Pain in front of the knee on stairs often comes from the kneecap. Exercises for the "
-         "thigh "
-         "muscles help."},
+         "thigh muscles help."},
         {"Which exercises for the thigh do you mean?",
          "Straight leg raises, wall sits and slow step downs, three times a week."},
     },
     {
         {"Give me a recipe for lentil soup.",
          "Fry an onion, carrots and celery in oil, add 300 g of lentils, cumin and a litre of "
-         "broth, "
-         "and cook the soup for 30 minutes. Season with lemon."},
+         "broth, and cook the soup for 30 minutes. Season with lemon."},
         {"I have no celery. What can I use instead of it?",
          "Use a piece of celeriac, fennel or simply more carrots; the soup will be a little "
          "sweeter."},
@@ -107,20 +100,17 @@ inline const std::vector<std::vector<Turn>> tuned_dialogues = {
     {
         {"Explain the difference between a virus and bacteria.",
          "Bacteria are living cells that feed and divide by themselves. A virus is a packet of "
-         "genes "
-         "that needs the cells of a host."},
+         "genes that needs the cells of a host."},
         {"Which of them do antibiotics work against?",
          "Antibiotics work against bacteria only. They attack cell walls or ribosomes, which a "
-         "virus "
-         "does not have."},
+         "virus does not have."},
         {"Help me write a cover letter for a job as a librarian.",
          "Dear Ms Brown, as a trained librarian with five years at a city library I would love to "
          "join your team. I know cataloguing and enjoy helping readers.",
          true},
         {"Make the letter shorter and more friendly.",
          "Dear Ms Brown, your library is my favourite place in town, and I would love to work "
-         "there. "
-         "I bring five years of experience as a librarian."},
+         "there. I bring five years of experience as a librarian."},
         {"Add a sentence about my experience with children.",
          "Every Saturday I read stories to children, and their laughter is the best part of my "
          "week."},
@@ -134,8 +124,7 @@ inline const std::vector<std::vector<Turn>> other_dialogues = {
          "Kilimanjaro in Tanzania, 5895 metres high. It is a volcano with three cones."},
         {"How long does it take to climb it?",
          "Most climbers take six to eight days. More days on the mountain make it easier to get "
-         "used "
-         "to the height."},
+         "used to the height."},
         {"Do I need a guide for the climb?",
          "Yes, the park requires a licensed guide for every group of climbers."},
         {"What does a good pair of hiking boots cost?",
@@ -150,12 +139,10 @@ inline const std::vector<std::vector<Turn>> other_dialogues = {
          "charger. If the fan runs, connect another screen."},
         {"The fan runs but the other screen is black too.",
          "Then the memory or the graphics chip may be at fault. Take the memory modules out and "
-         "put "
-         "them in again."},
+         "put them in again."},
         {"How do I open the case without breaking it?",
          "Remove all screws at the bottom, also those under the rubber feet, and lift the case "
-         "with "
-         "a plastic card."},
+         "with a plastic card."},
         {"Tell me a bedtime story about a dragon who is afraid of fire.",
          "Once a little dragon named Ember hid from every candle. One cold night his friends were "
          "freezing, and a tiny flame from his nose warmed them all.",
@@ -180,8 +167,7 @@ inline const std::vector<std::vector<Turn>> other_dialogues = {
          "Horatio survives to tell the story, and Fortinbras takes the crown of Denmark."},
         {"Is there a good film version?",
          "The film by Kenneth Branagh is complete and splendid; that by Laurence Olivier is "
-         "shorter "
-         "and darker."},
+         "shorter and darker."},
         {"What is the speed limit on German motorways for trucks?",
          "Trucks above 3.5 tonnes may drive 80 kilometres per hour on German motorways.", true},
         {"And for cars with a trailer?",

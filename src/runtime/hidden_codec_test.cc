@@ -33,12 +33,7 @@ class HiddenStates : public DecodingTest {
   }
 
   static AttentionOptions recall(bool by_layer) {
-    AttentionOptions attention;
-    attention.mode = AttentionMode::recall;
-    attention.recall_tokens = 64;
-    attention.recall_share = 0;
-    attention.recall_first = 4;
-    attention.recall_newest = 16;
+    AttentionOptions attention = small_recall();
     attention.recall_by_layer = by_layer;
     return attention;
   }

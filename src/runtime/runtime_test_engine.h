@@ -78,6 +78,17 @@ class TinyEngineTest : public testing::Test {
     return options;
   }
 
+  /// Recall of so small a text: as many tokens as it may, whatever they weigh.
+  static AttentionOptions small_recall(std::uint32_t tokens = 64) {
+    AttentionOptions attention;
+    attention.mode = AttentionMode::recall;
+    attention.recall_tokens = tokens;
+    attention.recall_share = 0;
+    attention.recall_first = 4;
+    attention.recall_newest = 16;
+    return attention;
+  }
+
   Result<std::unique_ptr<Engine>> try_open(const EngineOptions& options) {
     return Runtime::open(env_, options);
   }

@@ -17,12 +17,8 @@ namespace {
 class SequencePurge : public DecodingTest {
  protected:
   static AttentionOptions attention_of(AttentionMode mode) {
-    AttentionOptions attention;
+    AttentionOptions attention = small_recall();
     attention.mode = mode;
-    attention.recall_tokens = 64;
-    attention.recall_share = 0;
-    attention.recall_first = 4;
-    attention.recall_newest = 16;
     attention.window_tokens = 60;
     attention.sparse_tokens = 64;
     attention.retain_first = 0;

@@ -15,20 +15,9 @@ namespace {
 
 class SequenceRecall : public DecodingTest {
  protected:
-  static AttentionOptions recall(std::uint32_t tokens) {
-    AttentionOptions attention;
-    attention.mode = AttentionMode::recall;
-    attention.recall_tokens = tokens;
-    attention.recall_mass = 1;
-    attention.recall_share = 0;
-    attention.recall_first = 4;
-    attention.recall_newest = 16;
-    return attention;
-  }
-
   static EngineOptions roomy_recall(std::uint32_t tokens = 64) {
     EngineOptions options = roomy();
-    options.attention = recall(tokens);
+    options.attention = small_recall(tokens);
     return options;
   }
 };
@@ -41,7 +30,7 @@ TEST_F(SequenceRecall, GivesTheSameBitsWithAnyThreadsChunksAndMemory) {
     options.chunk_tokens = 7;
     test::expect_same_trace(expected, decoded(open(options)));
   }
-  Engine& engine = open(tight(1, recall(64)));
+  Engine& engine = open(tight(1, small_recall(64)));
   test::expect_same_trace(expected, decoded(engine));
   EXPECT_GT(engine.kv_stats().pages_filled_from_disk, 0U);
   EXPECT_LE(engine.kv_stats().kv_bytes_peak, engine.kv_stats().kv_bytes_limit);
@@ -50,7 +39,7 @@ TEST_F(SequenceRecall, GivesTheSameBitsWithAnyThreadsChunksAndMemory) {
 TEST_F(SequenceRecall, KeepsGroupsInMemoryAndGivesTheSameBitsWithAnyNumberOfThem) {
   for (const bool by_layer : {false, true}) {
     for (const std::uint32_t group : {4U, 16U}) {
-      AttentionOptions attention = recall(64);
+      AttentionOptions attention = small_recall(64);
       attention.recall_by_layer = by_layer;
       attention.recall_group = group;
       EngineOptions options = roomy();
@@ -76,7 +65,7 @@ TEST_F(SequenceRecall, KeepsGroupsInMemoryAndGivesTheSameBitsWithAnyNumberOfThem
 }
 
 TEST_F(SequenceRecall, TellsWhatLeavesMemoryAndWhy) {
-  EngineOptions options = tight(1, recall(64));
+  EngineOptions options = tight(1, small_recall(64));
   options.kv.memory_bytes += std::uint64_t{layers} * 2 * 16 << 10;
   std::map<std::string, std::uint64_t> tokens_by_reason;
   options.on_eviction = [&](const KvEviction& eviction) {
@@ -101,7 +90,7 @@ TEST_F(SequenceRecall, TellsWhatLeavesMemoryAndWhy) {
 class SequenceRecallInLittleMemory : public SequenceRecall {
  protected:
   static EngineOptions options(std::uint32_t load_tokens) {
-    AttentionOptions attention = recall(64);
+    AttentionOptions attention = small_recall(64);
     attention.recall_load_tokens = load_tokens;
     EngineOptions options = tight(1, attention);
     options.kv.memory_bytes += std::uint64_t{layers} * 5 * 16 << 10;
@@ -161,7 +150,7 @@ TEST_F(SequenceRecallInLittleMemory, WhatWasReadOfAPageThatLeavesIsNotLoadedAgai
 }
 
 TEST_F(SequenceRecall, ReadsZonesAndGivesTheSameBitsWithAnyMemory) {
-  AttentionOptions attention = recall(96);
+  AttentionOptions attention = small_recall(96);
   EngineOptions options = roomy();
   options.attention = attention;
   const auto decoded_with_zone = [&](Engine& engine) {
@@ -180,7 +169,7 @@ TEST_F(SequenceRecall, ReadsZonesAndGivesTheSameBitsWithAnyMemory) {
 }
 
 TEST_F(SequenceRecall, AZoneAndTheFirstTokensStayInMemoryWhileOthersCanLeave) {
-  AttentionOptions attention = recall(64);
+  AttentionOptions attention = small_recall(64);
   EngineOptions options = tight(1, attention);
   options.kv.memory_bytes += std::uint64_t{layers} * 14 * 4 << 10;
   const auto left_of_them = [&](std::uint32_t retained, bool has_zone) {
@@ -205,7 +194,7 @@ TEST_F(SequenceRecall, AZoneAndTheFirstTokensStayInMemoryWhileOthersCanLeave) {
 }
 
 TEST_F(SequenceRecall, GivesItsSlotsBackWhenOthersNeedThem) {
-  EngineOptions options = tight(2, recall(64));
+  EngineOptions options = tight(2, small_recall(64));
   options.kv.memory_bytes += std::uint64_t{layers} * 4 * 16 << 10;
   const test::LogitsTrace expected = decoded(open(roomy_recall()));
   const test::LogitsTrace exact = expected_trace(tokens_);
@@ -281,7 +270,7 @@ TEST_F(SequenceRecall, ItsPagesNeverAnswerForAnExactReading) {
 TEST_F(SequenceRecall, AForkGoesOnWithTheSameBits) { expect_fork_goes_on(open(roomy_recall())); }
 
 TEST_F(SequenceRecall, GoesOnWhenAPageIsDamaged) {
-  Engine& engine = open(tight(1, recall(64)));
+  Engine& engine = open(tight(1, small_recall(64)));
   for (const std::uint64_t at : {1U, 40U, 200U}) {
     const auto sequence = new_sequence(engine);
     ASSERT_TRUE(decode(engine, *sequence).ok());

@@ -14,12 +14,7 @@ class SequenceWeights : public DecodingTest {
  protected:
   /// Memory for a step and for a part of what the steps read.
   static EngineOptions options() {
-    AttentionOptions attention;
-    attention.mode = AttentionMode::recall;
-    attention.recall_tokens = 64;
-    attention.recall_share = 0;
-    attention.recall_first = 4;
-    attention.recall_newest = 16;
+    AttentionOptions attention = small_recall();
     attention.retain_first = 0;
     EngineOptions options = tight(1, attention);
     options.kv.memory_bytes += std::uint64_t{layers} * 14 * 4 << 10;
