@@ -70,6 +70,14 @@ function(headrace_test)
     PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include
   )
   target_link_libraries(${arg_NAME} PRIVATE headrace_settings ${arg_LINK} GTest::gtest_main)
+  if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
+    # What is tested is optimised; tests are compiled more often than they run.
+    set(level -O1)
+    if(HEADRACE_SANITIZE)
+      set(level -O0)
+    endif()
+    target_compile_options(${arg_NAME} PRIVATE ${level} -g1)
+  endif()
   gtest_discover_tests(
     ${arg_NAME}
     DISCOVERY_MODE PRE_TEST
