@@ -273,26 +273,31 @@ Command add_bench(CLI::App& program) {
                      "kept, in batches of several sizes")
           ->excludes(limits_only)
           ->excludes(store);
-  command
-      ->add_option("--recall", flags->recall,
-                   "Instead of the workloads: answers behind the beginning of this text, exact and "
-                   "in recall, with all of the KV in memory and with a part of it")
-      ->excludes(limits_only)
-      ->excludes(store)
-      ->excludes(recompute)
-      ->type_name("FILE");
+  CLI::Option* recall =
+      command
+          ->add_option(
+              "--recall", flags->recall,
+              "Instead of the workloads: answers behind the beginning of this text, exact and "
+              "in recall, with all of the KV in memory and with a part of it")
+          ->excludes(limits_only)
+          ->excludes(store)
+          ->excludes(recompute)
+          ->type_name("FILE");
   command
       ->add_option("--recall-codec", flags->recall_codec,
                    "With --recall: the --kv-codec of what has a part of the KV in memory, such as "
                    "hidden-q8")
+      ->needs(recall)
       ->type_name("NAME");
   command
       ->add_option("--recall-share", flags->recall_share,
                    "With --recall: the --recall-share of all that recalls")
+      ->needs(recall)
       ->type_name("P");
   command
       ->add_option("--recall-load-tokens", flags->recall_load_tokens,
                    "With --recall: the --recall-load-tokens of what has a part of the KV in memory")
+      ->needs(recall)
       ->type_name("N");
   command->add_option("--rounds", flags->rounds, "Turns of every engine (default: 3)")
       ->check(CLI::PositiveNumber)

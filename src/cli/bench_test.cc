@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/command_test.h"
@@ -241,6 +242,17 @@ TEST_F(Bench, UnknownNamesAreRefusedWithTheKnownOnes) {
   err.str("");
   EXPECT_EQ(run_bench({"--workloads", "prefill-7"}), exit_usage);
   EXPECT_NE(err.str().find("'prefill-7'; there are prefill-512, "), std::string::npos);
+  EXPECT_TRUE(opened.empty());
+}
+
+TEST_F(Bench, OptionsOfRecallAreRefusedWithoutIt) {
+  for (const auto& [option, value] :
+       {std::pair("--recall-codec", "hidden-q8"), std::pair("--recall-share", "0.002"),
+        std::pair("--recall-load-tokens", "96")}) {
+    err.str("");
+    EXPECT_EQ(run_bench({option, value}), exit_usage) << option;
+    EXPECT_NE(err.str().find("--recall"), std::string::npos) << err.str();
+  }
   EXPECT_TRUE(opened.empty());
 }
 
