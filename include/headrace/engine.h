@@ -70,6 +70,20 @@ struct ModelInfo {
 /// cannot run).
 Result<ModelInfo> inspect_model(const std::string& path);
 
+/// What steps that read a part of the tokens left out, measured: against the keys and values that
+/// they could have read.
+struct CertifiedReading {
+  /// The share of a query head's attention that went to tokens that were not read, on average over
+  /// steps, layers and query heads, and the largest. A sample of recall may stand for it.
+  double mass_not_read = 0;
+  double mass_not_read_most = 0;
+  /// How far what a layer's attention gave is from what it would have given over all tokens: the
+  /// length of the difference relative to that of the latter, on average over steps and layers, and
+  /// the largest.
+  double error = 0;
+  double error_most = 0;
+};
+
 /// What the KV cache of an engine did so far.
 struct KvStats {
   std::uint64_t kv_bytes_needed = 0;  ///< KV of the longest sequence so far, everything in memory
@@ -104,6 +118,8 @@ struct KvStats {
   /// and the largest share of a layer's attention that was not read for that reason in one step.
   std::uint64_t recall_groups_deferred = 0;
   double recall_mass_deferred_most = 0;
+  /// Where AttentionOptions::certify is set and steps read a part of the tokens.
+  std::optional<CertifiedReading> certified = {};
 };
 
 /// The outcome of one generation.

@@ -128,6 +128,10 @@ struct AttentionOptions {
   /// and answers depend on the memory. The first step behind a prompt waits for all. 0: every step
   /// does.
   std::uint32_t recall_load_tokens = 0;
+  /// Measures of every step that reads a part of the tokens what it left out, and how far its
+  /// attention is from that of all tokens (KvStats::certified). Changes no answer; such a step
+  /// takes longer than an exact one, which it does besides. Not together with recall_load_tokens.
+  bool certify = false;
   /// Tokens at the beginning that are always read, in every mode.
   std::uint32_t recall_first = 16;
   std::uint32_t recall_newest = 128;  ///< tokens at the end that are always read, at least
@@ -136,6 +140,12 @@ struct AttentionOptions {
   std::uint32_t retain_first = 128;
   /// Newest tokens that AttentionMode::window reads, the step's own included.
   std::uint32_t window_tokens = 1008;
+  /// In AttentionMode::window positions count what is read, without gaps: the first tokens seem to
+  /// come right before the newest ones, as in StreamingLLM (Xiao et al. 2023). Contexts may be
+  /// longer than what the model was trained for then; behind that each token is read by itself,
+  /// those of prompts too, and reads its window. Without certify and permanent zones. false: all
+  /// positions are the true ones.
+  bool window_packed = false;
   /// Most tokens that AttentionMode::sparse reads, the first ones included. A text that is shorter
   /// is read exactly.
   std::uint32_t sparse_tokens = 1024;

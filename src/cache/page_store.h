@@ -66,6 +66,9 @@ struct PageStoreOptions {
   /// Lossy codecs define the value of a page when its block is full.
   const Codec* codec = &raw_codec();
   AttentionOptions attention;
+  /// Tokens that a text may have and be read exactly: behind them each is read by itself, as if it
+  /// were drawn.
+  std::uint32_t exact_tokens_most = 0xFFFF'FFFF;
   EvictionCallback on_eviction = {};
   /// Makes what weighs the tokens of a text, in order, where recall keeps groups. Null: all are 1.
   std::function<std::function<float(TokenId)>()> new_token_weight = {};

@@ -84,6 +84,8 @@ std::uint32_t SequenceCache::rows_possible(std::uint32_t wanted) const {
   // one block have a place.
   if (store_.defines_pages() || store_.keeps_hidden())
     wanted = std::min(wanted, block_tokens - position() % block_tokens);
+  const std::uint32_t exact = store_.options().exact_tokens_most;
+  wanted = std::min(wanted, position() < exact ? exact - position() : 1);
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, room_rows));
 }
 
@@ -205,7 +207,8 @@ void SequenceCache::keep(std::uint32_t first_token, std::uint32_t tokens) {
 
 /// Whether the step reads a part of the tokens.
 bool SequenceCache::reads_a_part() const {
-  return decoding_ && store_.options().reads_a_part() && step_rows_ == 1 &&
+  const bool may_be_exact = !decoding_ && position() < store_.options().exact_tokens_most;
+  return !may_be_exact && store_.options().reads_a_part() && step_rows_ == 1 &&
          position() + 1 > store_.options().tokens_read_exactly();
 }
 
@@ -335,6 +338,7 @@ void SequenceCache::let_go_behind_windows() {
 }
 
 bool SequenceCache::can_replay(const PagePlace& lost) const {
+  if (table_.first_position(lost.block + 1) > store_.options().exact_tokens_most) return false;
   for (std::uint32_t layer = 0; layer <= lost.layer; ++layer) {
     const std::uint32_t first =
         store_.options().first_block(layer, table_.first_position(lost.block));

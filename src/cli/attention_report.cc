@@ -23,6 +23,14 @@ void add_attention_rows(Table& table, AttentionMode mode, const KvStats& kv) {
                               " % of the attention of a layer");
     }
   }
+  if (kv.certified) {
+    const auto percent = [](double share) { return format_fixed(100 * share, 2) + " %"; };
+    table.row("certified", percent(kv.certified->mass_not_read) +
+                               " of attention not read, at most " +
+                               percent(kv.certified->mass_not_read_most) + " of a head");
+    table.row("", percent(kv.certified->error) + " away from exact, at most " +
+                      percent(kv.certified->error_most) + " in a layer");
+  }
 }
 
 nlohmann::ordered_json attention_json(AttentionMode mode, const KvStats& kv) {
@@ -33,9 +41,16 @@ nlohmann::ordered_json attention_json(AttentionMode mode, const KvStats& kv) {
                                  {"groups_loaded", kv.recall_groups_loaded},
                                  {"bytes_loaded", kv.recall_bytes_loaded},
                                  {"groups_deferred", kv.recall_groups_deferred},
-                                 {"mass_deferred_most", kv.recall_mass_deferred_most}};
+                                 {"mass_deferred_most", kv.recall_mass_deferred_most},
+                                 {"certified", nullptr}};
   if (kv.recall_choices > 0) json["tokens_read"] = kv.recall_tokens_read;
   if (kv.recall_mass_left_out) json["mass_left_out"] = *kv.recall_mass_left_out;
+  if (kv.certified) {
+    json["certified"] = {{"mass_not_read", kv.certified->mass_not_read},
+                         {"mass_not_read_most", kv.certified->mass_not_read_most},
+                         {"error", kv.certified->error},
+                         {"error_most", kv.certified->error_most}};
+  }
   return json;
 }
 

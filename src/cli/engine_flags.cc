@@ -222,6 +222,12 @@ void EngineFlags::add_attention_to(CLI::App& command) {
       "Most tokens of a layer that a step of recall brings back into memory; the others wait, "
       "unread, for the next step (default: 0, no limit)",
       "N");
+  only_where_a_part_is_read(
+      command
+          .add_flag("--certify", attention.certify,
+                    "Measures what each step left out, and how far its attention is from exact: "
+                    "the answer is the same, and each step takes longer than an exact one")
+          ->group(group));
   add({recall, window, sparse}, "--recall-first", attention.recall_first,
       "Tokens at the beginning that recall, window and sparse always read (default: 16)", "N");
   add({recall}, "--retain-first", attention.retain_first,
@@ -234,6 +240,11 @@ void EngineFlags::add_attention_to(CLI::App& command) {
               ->group(group));
   add({window}, "--window-tokens", attention.window_tokens,
       "Newest tokens that window reads of a layer (default: 1008)", "N");
+  add({window}, "--window-positions", window_positions_,
+      "How far the first tokens seem to be: as they are (true, default), or as if the newest ones "
+      "followed them (packed), so that --context may be more than the model was trained for",
+      "HOW")
+      ->check(CLI::IsMember({"true", "packed"}));
   add({sparse}, "--sparse-tokens", attention.sparse_tokens,
       "Most tokens that sparse reads of a layer for each kv head: the first ones, those of the two "
       "parts that follow, and the newest ones (default: 1024)",
@@ -268,6 +279,7 @@ Result<EngineOptions> EngineFlags::options() const {
   }
   HEADRACE_TRY(check_mode_options(options.attention.mode));
   options.attention.recall_by_layer = recall_choice_ == "layer";
+  options.attention.window_packed = window_positions_ == "packed";
   options.kv.disk_direct = disk_io_ == "direct";
   if (weighs_tokens_) options.token_weights = new_token_weights();
   options.sequences = 1;  // every command works on one at a time

@@ -71,6 +71,7 @@ class EngineFlags {
   std::string disk_io_;
   std::string attention_;
   std::string recall_choice_;
+  std::string window_positions_;
   bool keep_ = true;
   bool weighs_tokens_ = false;
 };

@@ -76,6 +76,7 @@ TEST_F(EngineFlagsOfRun, WindowAndSparseReachTheEngine) {
   EXPECT_EQ(opened.at(0).attention.mode, AttentionMode::window);
   EXPECT_EQ(opened.at(0).attention.window_tokens, 700U);
   EXPECT_EQ(opened.at(0).attention.recall_first, 8U);
+  EXPECT_FALSE(opened.at(0).attention.window_packed);
   EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "sparse", "--sparse-tokens",
                  "800", "--sparse-sample", "0.25", "--sparse-heavy", "0"}),
             exit_ok);
@@ -83,6 +84,13 @@ TEST_F(EngineFlagsOfRun, WindowAndSparseReachTheEngine) {
   EXPECT_EQ(opened.at(1).attention.sparse_tokens, 800U);
   EXPECT_EQ(opened.at(1).attention.sparse_sample, 0.25F);
   EXPECT_EQ(opened.at(1).attention.sparse_heavy, 0);
+  EXPECT_FALSE(opened.at(1).attention.certify);
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "window", "--window-positions",
+                 "packed"}),
+            exit_ok);
+  EXPECT_TRUE(opened.at(2).attention.window_packed);
+  EXPECT_EQ(run({"run", "-m", "m.gguf", "-p", "x", "--attention", "window", "--certify"}), exit_ok);
+  EXPECT_TRUE(opened.at(3).attention.certify);
 }
 
 TEST_F(EngineFlagsOfRun, AnOptionOfAnotherModeOfAttentionIsRefused) {
@@ -100,6 +108,8 @@ TEST_F(EngineFlagsOfRun, AnOptionOfAnotherModeOfAttentionIsRefused) {
   refused({"--attention", "recall", "--sparse-sample", "0.2"}, "give --attention sparse, or");
   refused({"--recall-first", "4"}, "give --attention recall or window or sparse, or");
   refused({"--attention", "sparse", "--weigh-tokens"}, "give --attention recall, or");
+  refused({"--certify"}, "give --attention recall or window or sparse, or");
+  refused({"--attention", "recall", "--window-positions", "packed"}, "give --attention window, or");
   refused({"--attention", "some"}, "there are exact, recall, window, sparse");
   EXPECT_TRUE(opened.empty());
 }

@@ -138,6 +138,26 @@ TEST_F(Run, SaysHowManyTokensAStepReadWhereItReadAPart) {
   EXPECT_TRUE(json()["attention"]["mass_left_out"].is_null()) << "nobody knows";
 }
 
+TEST_F(Run, SaysWhatCertifiedStepsLeftOut) {
+  EXPECT_EQ(run({"run", "-m", "m", "-p", "Hi", "--json"}), exit_ok);
+  EXPECT_TRUE(json()["attention"]["certified"].is_null());
+  more = [](FakeEngine& engine) { engine.stats.certified = {0.0125, 0.5, 0.03, 0.25}; };
+  EXPECT_EQ(run({"run", "-m", "m", "-p", "Hi", "--attention", "recall", "--certify"}), exit_ok);
+  EXPECT_NE(err.str().find("1.25 % of attention not read, at most 50.00 % of a head\n"),
+            std::string::npos)
+      << err.str();
+  EXPECT_NE(err.str().find("3.00 % away from exact, at most 25.00 % in a layer\n"),
+            std::string::npos)
+      << err.str();
+  out.str("");
+  EXPECT_EQ(run({"run", "-m", "m", "-p", "Hi", "--attention", "recall", "--certify", "--json"}),
+            exit_ok);
+  EXPECT_EQ(json()["attention"]["certified"], nlohmann::json({{"mass_not_read", 0.0125},
+                                                              {"mass_not_read_most", 0.5},
+                                                              {"error", 0.03},
+                                                              {"error_most", 0.25}}));
+}
+
 TEST_F(Run, WarnsOfATextThatRepeatsItself) {
   EXPECT_EQ(run({"run", "-m", "m", "--raw", "-p", "Hi", "--json"}), exit_ok);
   EXPECT_EQ(json()["repetitions"], nlohmann::json::array());

@@ -1,7 +1,6 @@
 #include "model/attention.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -10,8 +9,6 @@
 namespace headrace {
 namespace {
 
-/// Pages whose partials are kept at once when a single row is folded.
-constexpr std::size_t pages_per_pass = 64;
 /// Tasks of a single row's fold for each worker: two, so that they end together.
 constexpr std::size_t tasks_per_worker = 2;
 constexpr std::size_t recall_tasks_per_worker = 8;
@@ -98,13 +95,15 @@ void Attention::prepare_queries(const AttentionRows& rows, KvType type) {
   parallel_->run(rows.count, prepare);
 }
 
-struct Attention::Gathered {
-  std::array<const std::byte*, kernel::fold_vectors_max> queries;
-  std::array<std::uint32_t, kernel::fold_vectors_max> begin;
-  std::array<std::uint32_t, kernel::fold_vectors_max> end;
-  std::array<std::uint32_t, kernel::fold_vectors_max> vectors;  // of the kv head
-  kernel::FoldInput in;
-};
+void Attention::prepare_first_queries(const AttentionRows& rows, KvType type) {
+  has_first_queries_ = rows.first_queries != nullptr;
+  const std::size_t bytes = kernel::prepared_query_bytes(head_dim_);
+  for (std::uint32_t head = 0; has_first_queries_ && head < kv_heads_ * group_; ++head) {
+    kernel::kernels().prepare_query(rows.first_queries + std::size_t{head} * head_dim_,
+                                    static_cast<float>(score_scale_), head_dim_, type,
+                                    first_queries_.data() + head * bytes);
+  }
+}
 
 /// Those of vectors [first, end) of a kv head that read the page, at most fold_vectors_max.
 void Attention::gather(Gathered& gathered, const AttentionRows& rows, const PageShape& page,
@@ -246,7 +245,13 @@ void Attention::fold_in_window(Gathered& gathered, const PageView& view, std::ui
   const std::uint32_t noted = window_->takes_notes() ? in.vectors : 0;
   if (choice.groups > 0) {
     const auto groups = window_->groups(block, kv_head);
+    const auto all_queries = gathered.queries;
+    for (std::uint32_t i = 0; has_first_queries_ && i < in.vectors; ++i) {
+      gathered.queries[i] =
+          first_queries_.data() + (head + i) * kernel::prepared_query_bytes(head_dim_);
+    }
     kernel::kernels().fold_groups(in, groups.data(), choice.groups, scratch, states);
+    gathered.queries = all_queries;
     for (std::uint32_t i = 0; i < noted; ++i) {
       window_->note_groups(head + i, block, scratch + std::size_t{i} * page_tokens_,
                            states[i * state_floats_]);
@@ -359,9 +364,15 @@ Result<void> Attention::run(const AttentionRows& rows, const PageShape& page, Pa
 Result<void> Attention::prepare_recall(const ModelShape& shape, const PageShape& page,
                                        std::uint32_t context, const AttentionOptions& options) {
   page_tokens_ = page.tokens;
+  if (options.certify) HEADRACE_TRY(prepare_certify());
   if (options.mode != AttentionMode::recall) {
     HEADRACE_TRY_ASSIGN(WindowChooser window,
                         WindowChooser::create(*parallel_, shape, page, context, options));
+    if (options.window_packed) {
+      HEADRACE_TRY_ASSIGN(first_queries_,
+                          AlignedBuffer::allocate(shape.query_heads *
+                                                  kernel::prepared_query_bytes(shape.head_dim)));
+    }
     window_ = std::move(window);
     return {};
   }
@@ -432,6 +443,7 @@ Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, st
   HEADRACE_CHECK((chooser_ || window_) && rows.count == 1, "a part is read one row at a time");
   const PageShape& page = kv.shape();
   prepare_queries(rows, page.type);
+  prepare_first_queries(rows, page.type);
   reset_one_row();
   choose(rows, page, layer, view);
   const TokenChoice choice = window_ ? window_->choice() : chooser_->choice();
@@ -445,7 +457,7 @@ Result<void> Attention::run_recall(const AttentionRows& rows, SequenceKv& kv, st
   }
   add_up_mass();
   finish(rows);
-  return {};
+  return view.options->certify ? certify(rows, kv, layer) : Result<void>();
 }
 
 }  // namespace headrace

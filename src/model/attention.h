@@ -6,9 +6,12 @@
 // same additions in the same order (invariant 2).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/parallel.h"
@@ -31,6 +34,9 @@ struct AttentionRows {
   std::uint32_t first_position = 0;
   /// Positions that a row reads, its own included: the last `window` ones. 0: all.
   std::uint32_t window = 0;
+  /// The queries of the only row as the first tokens of its window see them, where positions are
+  /// packed. Null: as all do.
+  const float* first_queries = nullptr;
 };
 
 class Attention {
@@ -46,6 +52,8 @@ class Attention {
     return chooser_ ? chooser_->counters() : window_ ? window_->counters() : RecallCounters();
   }
 
+  const CertifiedCounters& certified_counters() const { return certified_counters_; }
+
   /// One row that reads a part of the tokens.
   Result<void> run_recall(const AttentionRows& rows, SequenceKv& kv, std::uint32_t layer,
                           const RecallView& view);
@@ -55,8 +63,17 @@ class Attention {
  private:
   Attention() = default;
 
+  /// Pages whose partials are kept at once when a single row is folded.
+  static constexpr std::size_t pages_per_pass = 64;
+
   /// Query vectors of one kv head that read one page together, with where their results go.
-  struct Gathered;
+  struct Gathered {
+    std::array<const std::byte*, kernel::fold_vectors_max> queries;
+    std::array<std::uint32_t, kernel::fold_vectors_max> begin;
+    std::array<std::uint32_t, kernel::fold_vectors_max> end;
+    std::array<std::uint32_t, kernel::fold_vectors_max> vectors;  // of the kv head
+    kernel::FoldInput in;
+  };
 
   /// What a kv head reads of a page in recall: groups, and how often each counts.
   struct ChosenGroups {
@@ -68,10 +85,18 @@ class Attention {
     std::vector<float> factors;
   };
 
+  /// What tokens weigh together: sum * 2^maximum.
+  struct Weight {
+    float maximum = -std::numeric_limits<float>::infinity();
+    double sum = 0;
+    void add(const Weight& other);
+  };
+
   std::byte* query(std::uint32_t row, std::uint32_t head);
   /// State of one query vector: [kv_head][row * group + head in group].
   float* state(std::uint32_t kv_head, std::uint32_t vector);
   void prepare_queries(const AttentionRows& rows, KvType type);
+  void prepare_first_queries(const AttentionRows& rows, KvType type);
   void gather(Gathered& vectors, const AttentionRows& rows, const PageShape& page,
               const PageView& view, std::uint32_t kv_head, std::uint32_t first_vector,
               std::uint32_t end_vector);
@@ -93,6 +118,11 @@ class Attention {
   void ask_for_chosen(const PageShape& page, const PageView& view, std::uint32_t kv_head);
   void fold_in_window(Gathered& gathered, const PageView& view, std::uint32_t kv_head,
                       std::uint32_t first, float* scratch, float* states);
+  Result<void> prepare_certify();
+  void weigh_chosen(Gathered& gathered, const PageView& view, std::uint32_t kv_head, float* scratch,
+                    float* states, Weight* out);
+  Result<void> certify(const AttentionRows& rows, SequenceKv& kv, std::uint32_t layer);
+  void note_certified(const float* out, const float* exact);
   void reset_one_row();
   void finish(const AttentionRows& rows);
   void fold_many_rows(const AttentionRows& rows, const PageShape& page,
@@ -114,11 +144,18 @@ class Attention {
   std::optional<RecallChooser> chooser_;
   std::optional<WindowChooser> window_;
   std::uint32_t page_tokens_ = 0;
+  AlignedBuffer first_queries_;  // where positions are packed: [query_head][prepared_query_bytes]
+  bool has_first_queries_ = false;
   const std::byte* newest_page_ = nullptr;
   AlignedBuffer newest_;  // in recall, [query_head][state]: what newest_page_ gave
   std::vector<std::vector<std::uint16_t>> stored_groups_;  // [worker]
   std::vector<PresentGroups> present_groups_;              // [worker]
   AlignedBuffer parts_;  // [worker]: a page with what is in memory of one
+  // Where steps are certified.
+  AlignedBuffer certified_;          // [query_head][head_dim]: what all tokens give
+  std::vector<Weight> read_;         // [page of a batch][query_head]
+  std::vector<Weight> read_totals_;  // [query_head]
+  CertifiedCounters certified_counters_;
 };
 
 }  // namespace headrace

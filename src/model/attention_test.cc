@@ -290,7 +290,10 @@ class SketchedKv final : public SequenceKv {
 
   const PageShape& shape() const override { return sequence_.shape; }
   std::span<const RowSlice> rows(std::uint32_t) override { return {}; }
-  PageStream& attend(std::uint32_t layer) override { return attend_chosen(layer); }
+  PageStream& attend(std::uint32_t) override {
+    stream_ = std::make_unique<TestPageStream>(sequence_.stream(tokens_, batch_));
+    return *stream_;
+  }
   std::size_t choose(std::uint32_t, const TokenChoice& choice) override {
     choice_ = choice;
     return groups_alone_ ? choice.groups.size() : 0;
@@ -598,6 +601,76 @@ TEST(AttentionInSparse, WorkersAndBatchesChangeNoBit) {
         expect_same(expected_mass, mass);
       }
     }
+  }
+}
+
+// --- Certified steps --------------------------------------------------------------------------
+
+CertifiedCounters certified(const Heads& heads, const Sequence& sequence, std::uint32_t tokens,
+                            AttentionOptions options, bool groups_alone = false) {
+  ThreadPool two(2);
+  options.certify = true;
+  Attention attention = Attention::create(two, model_shape(heads), sequence.shape, 1).value();
+  EXPECT_TRUE(attention.prepare_recall(model_shape(heads), sequence.shape, tokens, options).ok());
+  SketchedKv kv(sequence, tokens, 3);
+  if (groups_alone) kv.keep_groups_alone();
+  std::vector<float> out(sequence.query_width);
+  EXPECT_TRUE(
+      attention.run_recall(sequence.rows(tokens - 1, 1, out.data()), kv, 0, kv.view(options)).ok());
+  options.certify = false;
+  expect_same(recall(two, heads, sequence, tokens, options, all_pages), out);
+  return attention.certified_counters();
+}
+
+TEST(AttentionCertified, MeasuresWhatAWindowLeavesOutAndHowFarThatIsFromAll) {
+  for (const Heads& heads : geometries) {
+    constexpr std::uint32_t tokens = 130;
+    const Sequence sequence(heads, KvType::f32, 16, tokens, 102);
+    const CertifiedCounters actual = certified(heads, sequence, tokens, window_of(8, 30));
+    const auto reads = [](std::uint32_t position) { return position < 8 || position >= 100; };
+    const auto all = [](std::uint32_t) { return true; };
+    double not_read = 0;
+    double most = 0;
+    double squares = 0;
+    double distance = 0;
+    for (std::uint32_t head = 0; head < heads.query_heads; ++head) {
+      const auto shares = true_shares(sequence, heads, tokens - 1, head, all);
+      double left = 0;
+      for (std::uint32_t t = 0; t < tokens; ++t) left += reads(t) ? 0 : shares[t];
+      not_read += left;
+      most = std::max(most, left);
+      const auto exact = attend_exactly(sequence, heads, tokens - 1, head, all);
+      const auto part = attend_exactly(sequence, heads, tokens - 1, head, reads);
+      for (std::uint32_t d = 0; d < heads.head_dim; ++d) {
+        squares += exact[d] * exact[d];
+        distance += (exact[d] - part[d]) * (exact[d] - part[d]);
+      }
+    }
+    EXPECT_EQ(actual.heads, heads.query_heads);
+    EXPECT_NEAR(actual.mass_not_read_sum, not_read, 1e-5);
+    EXPECT_NEAR(actual.mass_not_read_most, most, 1e-5);
+    EXPECT_EQ(actual.layers, 1U);
+    EXPECT_NEAR(actual.error_sum, std::sqrt(distance / squares), 1e-4);
+    EXPECT_EQ(actual.error_most, actual.error_sum);
+  }
+}
+
+TEST(AttentionCertified, OfRecallCountsWhatWasReadOnce) {
+  constexpr std::uint32_t tokens = 32 * 20 + 7;
+  for (const Heads& heads : geometries) {
+    const Sequence sequence(heads, KvType::i16, 32, tokens, 103);
+    const CertifiedCounters everything = certified(heads, sequence, tokens, recall_of(tokens));
+    EXPECT_LT(everything.mass_not_read_most, 1e-6);
+    EXPECT_EQ(everything.error_most, 0.0);
+    const CertifiedCounters some = certified(heads, sequence, tokens, recall_of(300));
+    const CertifiedCounters few = certified(heads, sequence, tokens, recall_of(100));
+    EXPECT_GT(some.mass_not_read_sum, 0.05) << "random keys: all tokens matter";
+    EXPECT_GT(few.mass_not_read_sum, some.mass_not_read_sum);
+    EXPECT_LT(few.mass_not_read_most, 1.0);
+    EXPECT_GT(few.error_most, 0.0);
+    const CertifiedCounters in_groups = certified(heads, sequence, tokens, recall_of(100), true);
+    EXPECT_EQ(in_groups.mass_not_read_sum, few.mass_not_read_sum);
+    EXPECT_EQ(in_groups.error_sum, few.error_sum);
   }
 }
 

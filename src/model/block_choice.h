@@ -22,4 +22,19 @@ struct RecallCounters {
   double mass_left_out = 0;       ///< the shares of attention that were not read, as estimated
 };
 
+/// What was measured of steps that were certified (AttentionOptions::certify).
+struct CertifiedCounters {
+  std::uint64_t heads = 0;       ///< one per step, layer and query head
+  double mass_not_read_sum = 0;  ///< the shares of their attention that were not read
+  double mass_not_read_most = 0;
+  std::uint64_t layers = 0;  ///< one per step and layer
+  /// How far what attention gave is from what all tokens would have given: the length of the
+  /// difference, over all query heads, relative to that of the latter.
+  double error_sum = 0;
+  double error_most = 0;
+
+  void note_head(double mass_not_read);
+  void note_layer(double error);
+};
+
 }  // namespace headrace

@@ -48,6 +48,9 @@ void ForwardPass::carve(Carver& carver) {
   carver.take(key_, rows * shape.kv_width());
   carver.take(value_, rows * shape.kv_width());
   carver.take(attended_, rows * shape.query_width());
+  carver.take(first_query_, shape.query_width());
+  carver.take(packed_angles_.cosine, model_->rope.frequencies.size());
+  carver.take(packed_angles_.sine, model_->rope.frequencies.size());
   carver.take(gate_, rows * shape.feed_forward);
   carver.take(up_, rows * shape.feed_forward);
   carver.take(angles_.cosine, rows * model_->rope.frequencies.size());
@@ -227,17 +230,33 @@ void ForwardPass::run_keys_and_values(std::uint32_t layer) {
   for (const Part& part : parts_) write_kv(part, layer);
 }
 
+/// A row's query, turned back by so many positions. Null where it stays as it is.
+const float* ForwardPass::pack_query(const float* query, std::uint32_t layer, std::uint32_t shift) {
+  const ModelShape& shape = model_->shape;
+  if (shift == 0 || !shape.is_rotated(layer)) return nullptr;
+  if (packed_by_ != shift) {
+    RopeSpec rope = model_->rope;
+    rope.magnitude = 1;  // the query has it
+    fill_angles(rope, -static_cast<double>(shift), packed_angles_.cosine, packed_angles_.sine);
+    packed_by_ = shift;
+  }
+  std::copy_n(query, shape.query_width(), first_query_);
+  rotate_heads(shape, shape.query_heads, packed_angles_.cosine, packed_angles_.sine, first_query_);
+  return first_query_;
+}
+
 Result<void> ForwardPass::run_attention(std::uint32_t layer) {
   const ModelShape& shape = model_->shape;
   for (const Part& part : parts_) {
     if (part.count == 0) continue;
     const std::size_t at = std::size_t{part.first} * shape.query_width();
     const std::uint32_t position = part.segment->first_position + part.skipped;
-    const AttentionRows rows = {query_ + at, attended_ + at, part.count, position,
-                                shape.window(layer)};
+    AttentionRows rows = {query_ + at, attended_ + at, part.count, position, shape.window(layer)};
     SequenceKv& kv = *part.segment->kv;
     HEADRACE_TRY_ASSIGN(const std::optional<RecallView> recall, kv.recall(layer));
     if (recall) {
+      rows.first_queries =
+          pack_query(rows.queries, layer, packed_shift(*recall->options, position));
       HEADRACE_TRY(attention_.run_recall(rows, kv, layer, *recall));
     } else {
       HEADRACE_TRY(attention_.run(rows, kv.shape(), kv.attend(layer)));

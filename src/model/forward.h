@@ -60,6 +60,7 @@ class ForwardPass {
   }
 
   RecallCounters recall_counters() const { return attention_.recall_counters(); }
+  const CertifiedCounters& certified_counters() const { return attention_.certified_counters(); }
 
   std::uint32_t rows_max() const { return rows_max_; }
 
@@ -115,6 +116,7 @@ class ForwardPass {
   void finish_heads(std::uint32_t layer, std::uint32_t count);
   void write_kv(const Part& part, std::uint32_t layer);
   void run_keys_and_values(std::uint32_t layer);
+  const float* pack_query(const float* query, std::uint32_t layer, std::uint32_t shift);
   Result<void> run_attention(std::uint32_t layer);
   void run_feed_forward(const LayerWeights& layer);
   void run_output(const BatchLogits& on_logits);
@@ -138,6 +140,9 @@ class ForwardPass {
   float* key_ = nullptr;            // kv_width
   float* value_ = nullptr;          // kv_width
   float* attended_ = nullptr;       // query_width
+  float* first_query_ = nullptr;    // of one row: see AttentionRows::first_queries
+  Angles packed_angles_;            // of one row: by which that is turned
+  std::uint32_t packed_by_ = 0;     // what they are for
   float* gate_ = nullptr;           // feed_forward
   float* up_ = nullptr;             // feed_forward
   Angles angles_;

@@ -68,6 +68,12 @@ WindowLayout layout_of(const AttentionOptions& options, std::uint32_t position) 
   return layout;
 }
 
+std::uint32_t packed_shift(const AttentionOptions& options, std::uint32_t position) {
+  if (!options.window_packed) return 0;
+  const WindowLayout layout = layout_of(options, position);
+  return layout.first_groups == 0 ? 0 : layout.newest_from - layout.first_groups * group_tokens;
+}
+
 Result<WindowChooser> WindowChooser::create(Parallel& parallel, const ModelShape& shape,
                                             const PageShape& page, std::uint32_t context,
                                             const AttentionOptions& options) {

@@ -34,6 +34,10 @@ struct WindowLayout {
 /// For a row at `position`.
 WindowLayout layout_of(const AttentionOptions& options, std::uint32_t position);
 
+/// What lies between the first and the newest tokens that a row at `position` reads, where
+/// positions are packed: so much nearer the former seem to be. 0: nothing does.
+std::uint32_t packed_shift(const AttentionOptions& options, std::uint32_t position);
+
 /// For each row and layer: choose(); in sparse attention then note_groups() and note_newest() of
 /// what every page gave to every query head, and add_up() of all kv heads.
 class WindowChooser {

@@ -35,6 +35,11 @@ Result<void> check_recall(const AttentionOptions& attention) {
     return out_of_range("--recall-load-tokens", attention.recall_load_tokens,
                         "0 for no limit, or at least 8, which are loaded together");
   }
+  if (attention.recall_load_tokens > 0 && attention.certify) {
+    return Error{ErrorCode::invalid_argument,
+                 "--certify cannot tell what waits for a later step because of "
+                 "--recall-load-tokens; leave one of them out"};
+  }
   const std::uint64_t least = std::uint64_t{attention.recall_first} + attention.recall_newest + 16;
   if (attention.recall_tokens < least) {
     return out_of_range(
@@ -78,6 +83,34 @@ Result<void> check_sparse(const AttentionOptions& attention) {
   return {};
 }
 
+/// No token sees another one over a longer distance than the model was trained for.
+Result<void> check_positions(const EngineOptions& options, std::uint32_t trained) {
+  const AttentionOptions& attention = options.attention;
+  const bool is_packed = attention.mode == AttentionMode::window && attention.window_packed;
+  if (is_packed && attention.certify) {
+    return Error{ErrorCode::invalid_argument,
+                 "--certify compares with all tokens at their true positions, which "
+                 "--window-positions packed leaves; leave one of them out"};
+  }
+  if (options.context <= trained) return {};
+  const std::string of_model = std::to_string(trained) + " tokens that this model was trained for";
+  if (!is_packed) {
+    return Error{ErrorCode::invalid_argument,
+                 "--context " + std::to_string(options.context) + " is more than the " + of_model +
+                     "; give at most that, or --attention window --window-positions packed"};
+  }
+  // The first tokens are read in groups of 4.
+  constexpr std::uint32_t group = 4;
+  const std::uint64_t read =
+      std::uint64_t{attention.recall_first + group - 1} / group * group + attention.window_tokens;
+  if (read > trained) {
+    return Error{ErrorCode::invalid_argument, "--recall-first and --window-tokens make " +
+                                                  std::to_string(read) + ", more than the " +
+                                                  of_model + "; give less"};
+  }
+  return {};
+}
+
 Result<void> check_attention(const AttentionOptions& attention) {
   switch (attention.mode) {
     case AttentionMode::exact:
@@ -98,12 +131,7 @@ Result<EngineOptions> check_options(const EngineOptions& options, const ModelInf
                                     Env& env) {
   EngineOptions checked = options;
   if (checked.context == 0) checked.context = model.trained_context;
-  if (checked.context > model.trained_context) {
-    return Error{ErrorCode::invalid_argument,
-                 "--context " + std::to_string(checked.context) + " is more than the " +
-                     std::to_string(model.trained_context) +
-                     " tokens that this model was trained for; give at most that"};
-  }
+  HEADRACE_TRY(check_positions(checked, model.trained_context));
   if (checked.threads == 0) checked.threads = static_cast<std::uint32_t>(env.hardware_threads());
   if (checked.threads > threads_most) {
     return out_of_range("--threads", checked.threads, "1 to " + std::to_string(threads_most));

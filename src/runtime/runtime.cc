@@ -65,7 +65,8 @@ Result<void> Runtime::load(const EngineOptions& options) {
   info_ = file_->info();
   HEADRACE_TRY_ASSIGN(const EngineOptions checked, check_options(options, info_, env_));
   context_ = checked.context;
-  HEADRACE_TRY_ASSIGN(Model model, load_model(file_->gguf(), checked.context));
+  HEADRACE_TRY_ASSIGN(Model model,
+                      load_model(file_->gguf(), std::min(checked.context, info_.trained_context)));
   model_ = std::make_unique<Model>(std::move(model));
   HEADRACE_TRY_ASSIGN(vocabulary_, Vocabulary::load(options.model_path));
   if (vocabulary_->size() != info_.vocabulary) {
@@ -99,6 +100,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.numerics = numerics_digest(*model_, kept);
   store.reuse = checked.kv.reuse;
   store.attention = checked.attention;
+  if (checked.attention.window_packed) store.exact_tokens_most = info_.trained_context;
   store.on_eviction = checked.on_eviction;
   if (checked.token_weights) {
     store.new_token_weight = [this, weights = checked.token_weights] {
@@ -174,6 +176,13 @@ KvStats Runtime::kv_stats() const {
     const auto choices = static_cast<double>(recall.choices);
     stats.recall_tokens_read = static_cast<double>(recall.tokens_read) / choices;
     if (store_->options().recalls()) stats.recall_mass_left_out = recall.mass_left_out / choices;
+  }
+  const CertifiedCounters& certified = forward_->certified_counters();
+  if (certified.layers > 0) {
+    stats.certified = {certified.mass_not_read_sum / static_cast<double>(certified.heads),
+                       certified.mass_not_read_most,
+                       certified.error_sum / static_cast<double>(certified.layers),
+                       certified.error_most};
   }
   return stats;
 }
@@ -324,9 +333,10 @@ Result<void> Runtime::replay(SequenceCache& sequence, const PagePlace& lost,
   --rebuilds_left;
   if (!sequence.can_replay(lost)) {
     if (sequence.table().block(lost.block).is_private) {
-      return Error{ErrorCode::io,
-                   "a KV page that was computed in recall is lost, and what it was computed from "
-                   "is behind a window; read the text anew, and look at the place of --kv-disk"};
+      return Error{
+          ErrorCode::io,
+          "a KV page that was computed from a part of the tokens is lost, and cannot be "
+          "computed from all of them; read the text anew, and look at the place of --kv-disk"};
     }
     Result<void> outcome = rebuild(sequence, lost);
     if (outcome.ok() || outcome.error().code != ErrorCode::page_lost) return outcome;

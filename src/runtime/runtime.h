@@ -109,6 +109,8 @@ class Runtime final : public Engine {
   /// Whether keys and values have a place besides memory.
   bool can_demote() const { return !store_->holds_everything(); }
   bool reads_a_part() const { return store_->options().reads_a_part(); }
+  /// Whether contexts may be longer than the model was trained for.
+  bool packs_positions() const { return store_->options().attention.window_packed; }
   Env& env() const { return env_; }
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 

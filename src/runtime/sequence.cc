@@ -70,14 +70,17 @@ Result<void> RuntimeSequence::check(std::span<const TokenId> tokens) const {
   if (tokens.empty()) return Error{ErrorCode::invalid_argument, "there is no text to read"};
   const std::size_t total = cache_->tokens().size() + tokens.size();
   if (total > runtime_.context()) {
-    const bool can_grow = runtime_.context() < runtime_.model().trained_context;
-    return Error{ErrorCode::invalid_argument,
-                 "the text makes " + std::to_string(total) +
-                     " tokens and the context has room for " + std::to_string(runtime_.context()) +
-                     (can_grow ? "; raise --context (this model: up to " +
-                                     std::to_string(runtime_.model().trained_context) +
-                                     ") or shorten the text"
-                               : ", all that this model was trained for; shorten the text")};
+    const std::uint32_t trained = runtime_.model().trained_context;
+    std::string advice = ", all that this model was trained for; shorten the text";
+    if (runtime_.packs_positions()) {
+      advice = "; raise --context or shorten the text";
+    } else if (runtime_.context() < trained) {
+      advice = "; raise --context (this model: up to " + std::to_string(trained) +
+               ") or shorten the text";
+    }
+    return Error{ErrorCode::invalid_argument, "the text makes " + std::to_string(total) +
+                                                  " tokens and the context has room for " +
+                                                  std::to_string(runtime_.context()) + advice};
   }
   const auto vocabulary = static_cast<TokenId>(runtime_.model().vocabulary);
   const auto unknown = std::find_if(tokens.begin(), tokens.end(),
@@ -138,6 +141,11 @@ Result<void> RuntimeSequence::step_decoding(std::span<const TokenId> tokens,
 Result<void> RuntimeSequence::make_zone(std::uint32_t first_token, std::uint32_t tokens) {
   const std::uint64_t end = std::uint64_t{first_token} + tokens;
   if (tokens == 0) return Error{ErrorCode::invalid_argument, "a zone has at least one token"};
+  if (runtime_.packs_positions()) {
+    return Error{ErrorCode::invalid_argument,
+                 "a permanent zone has no place where positions are packed; leave "
+                 "--window-positions packed out, or the zone"};
+  }
   if (end > runtime_.context()) {
     return Error{ErrorCode::invalid_argument, "a zone would end with token " + std::to_string(end) +
                                                   " and the context has room for " +

@@ -64,6 +64,38 @@ TEST_F(SequenceRecall, KeepsGroupsInMemoryAndGivesTheSameBitsWithAnyNumberOfThem
   }
 }
 
+TEST_F(SequenceRecall, CertifiedStepsGiveTheSameBitsAndTellTheSameWithAnyMemory) {
+  for (const AttentionMode mode :
+       {AttentionMode::recall, AttentionMode::window, AttentionMode::sparse}) {
+    SCOPED_TRACE(to_string(mode));
+    AttentionOptions attention = small_recall();
+    attention.mode = mode;
+    attention.window_tokens = 60;
+    attention.sparse_tokens = 64;
+    EngineOptions options = roomy();
+    options.attention = attention;
+    Engine& plain = open(options);
+    const test::LogitsTrace expected = decoded(plain);
+    EXPECT_FALSE(plain.kv_stats().certified);
+    options.attention.certify = true;
+    const auto in_memory = try_open(options);
+    ASSERT_TRUE(in_memory.ok()) << in_memory.error().message;
+    test::expect_same_trace(expected, decoded(**in_memory));
+    const auto certified = (*in_memory)->kv_stats().certified;
+    ASSERT_TRUE(certified);
+    EXPECT_GT(certified->mass_not_read, 0.0);
+    EXPECT_GT(certified->mass_not_read_most, certified->mass_not_read);
+    EXPECT_GT(certified->error, 0.0);
+    EXPECT_GT(certified->error_most, certified->error);
+    attention.certify = true;
+    Engine& in_part = open(tight(1, attention));
+    test::expect_same_trace(expected, decoded(in_part));
+    ASSERT_TRUE(in_part.kv_stats().certified);
+    EXPECT_EQ(in_part.kv_stats().certified->mass_not_read, certified->mass_not_read);
+    EXPECT_EQ(in_part.kv_stats().certified->error, certified->error);
+  }
+}
+
 TEST_F(SequenceRecall, TellsWhatLeavesMemoryAndWhy) {
   EngineOptions options = tight(1, small_recall(64));
   options.kv.memory_bytes += std::uint64_t{layers} * 2 * 16 << 10;
@@ -327,6 +359,9 @@ TEST_F(SequenceRecall, OptionsThatCannotBeUsedAreRefused) {
   options = roomy_recall();
   options.attention.recall_load_tokens = 7;
   expect_refused(options, "--recall-load-tokens 7");
+  options.attention.recall_load_tokens = 64;
+  options.attention.certify = true;
+  expect_refused(options, "--certify");
 }
 
 }  // namespace
