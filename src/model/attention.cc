@@ -368,7 +368,7 @@ Result<void> Attention::prepare_recall(const ModelShape& shape, const PageShape&
   if (options.mode != AttentionMode::recall) {
     HEADRACE_TRY_ASSIGN(WindowChooser window,
                         WindowChooser::create(*parallel_, shape, page, context, options));
-    if (options.window_packed) {
+    if (packs_positions(options)) {
       HEADRACE_TRY_ASSIGN(first_queries_,
                           AlignedBuffer::allocate(shape.query_heads *
                                                   kernel::prepared_query_bytes(shape.head_dim)));

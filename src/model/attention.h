@@ -120,7 +120,7 @@ class Attention {
                       std::uint32_t first, float* scratch, float* states);
   Result<void> prepare_certify();
   void weigh_chosen(Gathered& gathered, const PageView& view, std::uint32_t kv_head, float* scratch,
-                    float* states, Weight* out);
+                    const float* all, float* states, Weight* out);
   Result<void> certify(const AttentionRows& rows, SequenceKv& kv, std::uint32_t layer);
   void note_certified(const float* out, const float* exact);
   void reset_one_row();

@@ -37,29 +37,30 @@ Result<void> Attention::prepare_certify() {
 }
 
 /// What the vectors of a kv head give to those tokens of a page that were chosen, each counting
-/// once. `states`: room for what they read.
+/// once. `all`: what they read of the whole page; `states`: room for what they read of a part.
 void Attention::weigh_chosen(Gathered& gathered, const PageView& view, std::uint32_t kv_head,
-                             float* scratch, float* states, Weight* out) {
+                             float* scratch, const float* all, float* states, Weight* out) {
   const std::uint32_t block = view.first_position / page_tokens_;
   const BlockChoice& choice = choice_of(view, kv_head);
-  const auto note = [&] {
+  const auto note = [&](const float* read) {
     for (std::uint32_t i = 0; i < gathered.in.vectors; ++i) {
-      const float* const state = states + i * state_floats_;
+      const float* const state = read + i * state_floats_;
       out[i].add({state[0], double{state[1]}});
     }
   };
   std::fill_n(out, gathered.in.vectors, Weight());
+  if (choice.is_whole) return note(all);
   if (choice.groups > 0) {
     const auto groups =
         window_ ? window_->groups(block, kv_head) : chooser_->groups(block, kv_head);
     kernel::kernels().fold_groups(gathered.in, groups.data(), choice.groups, scratch, states);
-    note();
+    note(states);
   }
-  if (!choice.is_whole && choice.whole_from == BlockChoice::none) return;
-  for (std::uint32_t i = 0; i < gathered.in.vectors && !choice.is_whole; ++i)
+  if (choice.whole_from == BlockChoice::none) return;
+  for (std::uint32_t i = 0; i < gathered.in.vectors; ++i)
     gathered.begin[i] = std::max(gathered.begin[i], choice.whole_from);
   kernel::kernels().fold_page(gathered.in, scratch, states);
-  note();
+  note(states);
 }
 
 /// Behind a row that read a part of a layer, with what that gave in rows.out.
@@ -85,8 +86,9 @@ Result<void> Attention::certify(const AttentionRows& rows, SequenceKv& kv, std::
           gather(gathered, rows, page, view, kv_head, first,
                  std::min(group_, first + kernel::fold_vectors_max));
           const std::size_t vector = task * group_ + first;
-          kernel::kernels().fold_page(gathered.in, scratch, partials + vector * state_floats_);
-          weigh_chosen(gathered, view, kv_head, scratch, chosen, &read_[vector]);
+          float* const all = partials + vector * state_floats_;
+          kernel::kernels().fold_page(gathered.in, scratch, all);
+          weigh_chosen(gathered, view, kv_head, scratch, all, chosen, &read_[vector]);
         }
       });
       for (std::size_t i = 0; i < count * heads; ++i) {

@@ -69,7 +69,7 @@ WindowLayout layout_of(const AttentionOptions& options, std::uint32_t position) 
 }
 
 std::uint32_t packed_shift(const AttentionOptions& options, std::uint32_t position) {
-  if (!options.window_packed) return 0;
+  if (!packs_positions(options)) return 0;
   const WindowLayout layout = layout_of(options, position);
   return layout.first_groups == 0 ? 0 : layout.newest_from - layout.first_groups * group_tokens;
 }

@@ -34,6 +34,11 @@ struct WindowLayout {
 /// For a row at `position`.
 WindowLayout layout_of(const AttentionOptions& options, std::uint32_t position);
 
+/// Whether positions count what a step reads, without gaps.
+inline bool packs_positions(const AttentionOptions& options) {
+  return options.mode == AttentionMode::window && options.window_packed;
+}
+
 /// What lies between the first and the newest tokens that a row at `position` reads, where
 /// positions are packed: so much nearer the former seem to be. 0: nothing does.
 std::uint32_t packed_shift(const AttentionOptions& options, std::uint32_t position);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codec/codec.h"
+#include "model/window_choice.h"
 #include "page/shape.h"
 #include "policy/cache_policy.h"
 #include "policy/prefetch_policy.h"
@@ -86,7 +87,7 @@ Result<void> check_sparse(const AttentionOptions& attention) {
 /// No token sees another one over a longer distance than the model was trained for.
 Result<void> check_positions(const EngineOptions& options, std::uint32_t trained) {
   const AttentionOptions& attention = options.attention;
-  const bool is_packed = attention.mode == AttentionMode::window && attention.window_packed;
+  const bool is_packed = packs_positions(attention);
   if (is_packed && attention.certify) {
     return Error{ErrorCode::invalid_argument,
                  "--certify compares with all tokens at their true positions, which "

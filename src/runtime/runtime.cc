@@ -100,7 +100,7 @@ Result<void> Runtime::load(const EngineOptions& options) {
   store.numerics = numerics_digest(*model_, kept);
   store.reuse = checked.kv.reuse;
   store.attention = checked.attention;
-  if (checked.attention.window_packed) store.exact_tokens_most = info_.trained_context;
+  if (headrace::packs_positions(checked.attention)) store.exact_tokens_most = info_.trained_context;
   store.on_eviction = checked.on_eviction;
   if (checked.token_weights) {
     store.new_token_weight = [this, weights = checked.token_weights] {

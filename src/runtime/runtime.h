@@ -110,7 +110,7 @@ class Runtime final : public Engine {
   bool can_demote() const { return !store_->holds_everything(); }
   bool reads_a_part() const { return store_->options().reads_a_part(); }
   /// Whether contexts may be longer than the model was trained for.
-  bool packs_positions() const { return store_->options().attention.window_packed; }
+  bool packs_positions() const { return headrace::packs_positions(store_->options().attention); }
   Env& env() const { return env_; }
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 

@@ -161,6 +161,21 @@ TEST_F(PackedPositions, LongContextsWithoutThemAreRefused) {
   expect_refused(options, "--certify");
 }
 
+TEST_F(PackedPositions, ChangeNothingInOtherModes) {
+  const auto text = std::span(tokens_).first(trained);
+  for (const AttentionMode mode :
+       {AttentionMode::exact, AttentionMode::recall, AttentionMode::sparse}) {
+    AttentionOptions attention = small_recall();
+    attention.mode = mode;
+    attention.sparse_tokens = 64;
+    const auto expected = logits_of(open(with(roomy(), 2, attention)), 40, text);
+    attention.window_packed = true;
+    Engine& engine = open(with(roomy(), 2, attention));
+    EXPECT_EQ(logits_of(engine, 40, text), expected) << to_string(mode);
+    EXPECT_TRUE(new_sequence(engine)->keep(0, 8).ok());
+  }
+}
+
 TEST_F(PackedPositions, HaveNoPlaceForAZoneAndSayHowMuchRoomThereIs) {
   Engine& engine = open(with(roomy(), 2, packed()));
   const auto sequence = new_sequence(engine);
